@@ -21,7 +21,7 @@ use postern_proxy::BoxError;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_rustls::TlsAcceptor;
 
 use crate::answer::Body;
@@ -35,9 +35,6 @@ const MAX_REFUSALS: u32 = 10;
 
 /// How often a connection looks whether it has to end.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-
-/// The timeout of the TLS handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The timeout for the head of a request over HTTP/1.1, idle time included.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -139,14 +136,14 @@ impl Connection {
         tls: TlsAcceptor,
         open: OpenConnection,
     ) -> Result<(), BoxError> {
-        // Events are small and must not wait for more to come.
-        stream.set_nodelay(true)?;
-        let stream = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
-        let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let lingers = Arc::new(AtomicBool::new(false));
-        let io =
-            TokioIo::new(Box::pin(GuardedIo::new(stream, speaks_http2, lingers.clone(), open)));
-        if speaks_http2 { self.http2(io).await } else { self.http1(io, &lingers).await }
+        // A connection that waits needs no room for its handshake, nor for the other protocol: both are boxed.
+        let (io, speaks_http2) =
+            Box::pin(GuardedIo::accept(stream, tls, lingers.clone(), open)).await?;
+        if speaks_http2 {
+            return Box::pin(self.http2(TokioIo::new(io))).await;
+        }
+        self.http1(TokioIo::new(io), &lingers).await
     }
 
     /// The answer to a request.
@@ -173,20 +170,8 @@ impl Connection {
     }
 
     async fn http1(self, io: Io, lingers: &AtomicBool) -> Result<(), BoxError> {
-        let service = service_fn(|request: Request<Incoming>| async {
-            let has_body = !request.body().is_end_stream();
-            let mut response = self.answer(request).await;
-            if self.refusals.count.load(Ordering::Relaxed) >= MAX_REFUSALS
-                && !self.peer.is_authenticated()
-            {
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            // A client that gets an error may still be sending: a reset must not overtake the
-            // answer.
-            let is_unread = has_body && response.status() >= StatusCode::BAD_REQUEST;
-            lingers.store(is_unread, Ordering::Release);
-            Ok::<_, Infallible>(response)
-        });
+        // Boxed: hyper keeps room for the future as long as the connection is open, also during a watch.
+        let service = service_fn(|request| Box::pin(self.http1_answer(request, lingers)));
         let mut connection = pin!(
             http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -202,11 +187,31 @@ impl Connection {
         Ok(connection.await?)
     }
 
+    /// The answer to a request over HTTP/1.1. It sets `lingers` if the client may still be sending: a reset must not
+    /// overtake the answer.
+    async fn http1_answer(
+        &self,
+        request: Request<Incoming>,
+        lingers: &AtomicBool,
+    ) -> Result<Response<Body>, Infallible> {
+        let has_body = !request.body().is_end_stream();
+        let mut response = self.answer(request).await;
+        if self.refusals.count.load(Ordering::Relaxed) >= MAX_REFUSALS
+            && !self.peer.is_authenticated()
+        {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        let is_unread = has_body && response.status() >= StatusCode::BAD_REQUEST;
+        lingers.store(is_unread, Ordering::Release);
+        Ok(response)
+    }
+
     async fn http2(self, io: Io) -> Result<(), BoxError> {
         let this = self.clone();
         let service = service_fn(move |request| {
             let this = this.clone();
-            async move { Ok::<_, Infallible>(this.answer(request).await) }
+            // Boxed: the task of the stream would keep room for the future during a watch.
+            Box::pin(async move { Ok::<_, Infallible>(this.answer(request).await) })
         });
         let mut connection = pin!(
             http2::Builder::new(TokioExecutor::new())

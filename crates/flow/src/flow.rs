@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use postern_kinds::Verb;
 use postern_meta::status::ApiError;
@@ -338,14 +339,14 @@ impl Flow {
     }
 
     /// Serves a connection. While `waits` is true, it is served on the low-priority threads: its owner's requests wait
-    /// for slots.
+    /// for slots. It is boxed: each call that passes it on would keep room for it.
     ///
     /// # Errors
     /// 500 when it panics there.
     pub async fn serve<T: Send + 'static>(
         &self,
         waits: impl Fn() -> bool + Clone + Send + Sync + 'static,
-        connection: impl Future<Output = T> + Send + 'static,
+        connection: BoxFuture<'static, T>,
     ) -> Result<T, ApiError> {
         self.queued_threads.serve(waits, connection).await
     }

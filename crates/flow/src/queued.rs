@@ -142,9 +142,8 @@ impl QueuedThreads {
     pub(super) async fn serve<T: Send + 'static>(
         &self,
         waits: impl Fn() -> bool + Clone + Send + Sync + 'static,
-        connection: impl Future<Output = T> + Send + 'static,
+        mut connection: BoxFuture<'static, T>,
     ) -> Result<T, ApiError> {
-        let mut connection: BoxFuture<'static, T> = Box::pin(connection);
         loop {
             connection = match while_waits(connection, &waits, false).await {
                 Either::Left(ended) => return Ok(ended),
@@ -241,7 +240,7 @@ mod tests {
         let ((step, steps), (seen, mut places)) = (mpsc::channel(1), mpsc::channel(1));
         let asked = waits.clone();
         let waiting = move || asked.load(Ordering::SeqCst);
-        let serving = threads.serve(waiting, observe(steps, seen));
+        let serving = threads.serve(waiting, Box::pin(observe(steps, seen)));
         let client = async move {
             for queued in [false, true, true, false, true] {
                 waits.store(queued, Ordering::SeqCst);

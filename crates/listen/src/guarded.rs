@@ -9,10 +9,14 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::table::OpenConnection;
+
+/// The timeout of the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The timeout for the first bytes over HTTP/2, for which hyper has none.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -49,9 +53,26 @@ struct Lingering {
 }
 
 impl GuardedIo {
-    /// Guards `inner`. With `await_preface`, the first bytes of HTTP/2 must arrive in time. If `lingers` is set at the
+    /// Completes the TLS handshake. Returns the stream, and whether the client speaks HTTP/2. If `lingers` is set at the
     /// end, further bytes of the client are read and dropped.
-    pub fn new(
+    ///
+    /// # Errors
+    /// When the handshake fails, or takes too long.
+    pub async fn accept(
+        stream: TcpStream,
+        tls: TlsAcceptor,
+        lingers: Arc<AtomicBool>,
+        open: OpenConnection,
+    ) -> io::Result<(Pin<Box<Self>>, bool)> {
+        // Watch events are small, and must not wait for further data.
+        stream.set_nodelay(true)?;
+        let stream = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
+        let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        Ok((Box::pin(Self::new(stream, speaks_http2, lingers, open)), speaks_http2))
+    }
+
+    /// Guards `inner`. With `await_preface`, the first bytes of HTTP/2 must arrive in time.
+    fn new(
         inner: TlsStream<TcpStream>,
         await_preface: bool,
         lingers: Arc<AtomicBool>,
@@ -188,7 +209,7 @@ mod tests {
     use rustls::pki_types::{PrivateKeyDer, ServerName};
     use rustls::{ClientConfig, RootCertStore, ServerConfig};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio_rustls::{TlsAcceptor, TlsConnector, client};
+    use tokio_rustls::{TlsConnector, client};
 
     use super::*;
     use crate::{Admission, ConnectionLimits, ConnectionTable, Peer, bind};

@@ -51,6 +51,8 @@ impl Link {
         let (sender, connection) =
             http1::Builder::new().max_buf_size(BUFFER_BYTES).handshake(TokioIo::new(io)).await?;
         shared.counters.count_opened();
+        // Boxed: the future would have room for the connection twice.
+        let connection = Box::pin(connection.with_upgrades());
         let driven = shared.tasks.track_future(drive(connection, state.clone()));
         Ok((Self { sender, state }, driven))
     }
@@ -77,8 +79,10 @@ impl LinkState {
     }
 }
 
-async fn drive(connection: http1::Connection<TokioIo<LinkIo>, RequestBody>, state: Arc<LinkState>) {
-    let mut connection = std::pin::pin!(connection.with_upgrades());
+async fn drive(
+    mut connection: Pin<Box<impl Future<Output = hyper::Result<()>>>>,
+    state: Arc<LinkState>,
+) {
     let shared = &state.shared;
     let mut knows_of_drain = false;
     loop {

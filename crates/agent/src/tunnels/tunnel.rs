@@ -43,7 +43,8 @@ pub(super) struct Dialler {
 /// Opens a tunnel, and serves it until its end.
 pub(super) async fn run(agent: Arc<Agent>, dialler: Arc<Dialler>, slot: Slot) {
     let uid = agent.state.cluster_uid();
-    let opened = dialler.open(&slot, uid.as_deref()).await;
+    // Boxed: an open tunnel needs no room for how it was opened.
+    let opened = Box::pin(dialler.open(&slot, uid.as_deref())).await;
     let switched = match opened {
         Ok(switched) => switched,
         Err((failure, why)) => return slot.failed(failure, &why),
@@ -117,10 +118,11 @@ async fn serve(agent: &Arc<Agent>, slot: &Arc<Slot>, switched: Switched) -> End 
         let waiting = waiting.and_then(|value| value.to_str().ok()?.parse().ok());
         slot.set_waiting(waiting.unwrap_or_default());
         let (busy, peer) = (Busy::new(slot), &peer);
-        async move {
+        // Boxed: hyper keeps room for the future as long as the tunnel is open, also during a watch.
+        Box::pin(async move {
             let response = agent.answer(peer, request).await;
             Ok::<_, Infallible>(kept_busy(response, busy))
-        }
+        })
     });
     // At its end, the stream is dropped, and the tunnel with it, unless an upgraded request has the stream.
     let served = async move {

@@ -265,6 +265,8 @@ impl OpenTunnel {
     /// because a task on another processor would have to be woken for each request.
     pub(crate) async fn serve(self, proxy: Proxy, upgraded: Upgraded) {
         let (stream, carried) = postern_tunnel::server_end(TokioIo::new(upgraded));
+        // Boxed: this future, and that of each function that gets it, would keep room for it.
+        let carried = Box::pin(carried);
         let driven = match proxy.offer(&self.tunnels, Box::new(stream)).await {
             Ok(driven) => driven,
             Err(error) => return tracing::debug!("a tunnel was not taken: {error}"),
@@ -280,7 +282,7 @@ impl OpenTunnel {
 
     async fn carry(
         &self,
-        carried: impl Future<Output = End>,
+        mut carried: Pin<Box<impl Future<Output = End> + Send>>,
         mut driven: Pin<&mut (impl FusedFuture<Output = ()> + Send)>,
     ) {
         let watched = async {
@@ -290,7 +292,7 @@ impl OpenTunnel {
             self.key.lost.cancel();
         };
         let (cluster, agent) = (&self.cluster_uid, &self.agent);
-        let (mut carried, mut watched) = (pin!(carried), pin!(watched));
+        let mut watched = pin!(watched);
         loop {
             tokio::select! {
                 end = carried.as_mut() => match end {

@@ -20,16 +20,13 @@ use pin_project_lite::pin_project;
 use postern_listen::{GuardedIo, OpenConnection};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, MissedTickBehavior, Sleep, interval_at, timeout};
+use tokio::time::{Instant, MissedTickBehavior, Sleep, interval_at};
 use tokio_rustls::TlsAcceptor;
 
 use super::sending::{Outgoing, Sending, Transfer};
 use crate::metrics::connections::Closed;
 use crate::pipeline::{self, Client, Reply, ResponseGuard, Server, charge_stream};
 use crate::wire::incoming::IncomingBody;
-
-/// The timeout of the TLS handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The timeout for the head of a request over HTTP/1.1, including idle time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -70,6 +67,9 @@ const CONNECTION_WINDOW_BYTES: u32 = 128 * 1024;
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+
+/// The bytes of a connection, without TLS.
+type Io = TokioIo<Pin<Box<GuardedIo>>>;
 
 tokio::task_local! {
     /// The transfer of the HTTP/2 stream that is being served.
@@ -112,7 +112,8 @@ impl Connection {
                 why = self.closed() => Err(Box::new(std::io::Error::other(why)).into()),
             }
         };
-        flow.serve(waits, serving).await.unwrap_or_else(|panicked| Err(Box::new(panicked)))
+        let served = flow.serve(waits, Box::pin(serving)).await;
+        served.unwrap_or_else(|panicked| Err(Box::new(panicked)))
     }
 
     /// Waits until the connection must end. Returns the reason.
@@ -143,29 +144,24 @@ impl Connection {
         tls: TlsAcceptor,
         open: OpenConnection,
     ) -> Result<(), BoxError> {
-        // Watch events are small, and must not wait for further data.
-        stream.set_nodelay(true)?;
-        let stream = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
-        let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let lingers = Arc::new(AtomicBool::new(false));
-        let io =
-            TokioIo::new(Box::pin(GuardedIo::new(stream, speaks_http2, lingers.clone(), open)));
+        // A connection that waits needs no room for its handshake, nor for the other protocol: both are boxed.
+        let (io, speaks_http2) =
+            Box::pin(GuardedIo::accept(stream, tls, lingers.clone(), open)).await?;
         if speaks_http2 {
             self.client.set_streams();
+            return Box::pin(self.http2(TokioIo::new(io))).await;
         }
-        if speaks_http2 { self.http2(io).await } else { self.http1(io, lingers).await }
+        self.http1(TokioIo::new(io), lingers).await
     }
 
-    async fn http1(
-        self,
-        io: TokioIo<Pin<Box<GuardedIo>>>,
-        lingers: Arc<AtomicBool>,
-    ) -> Result<(), BoxError> {
+    async fn http1(self, io: Io, lingers: Arc<AtomicBool>) -> Result<(), BoxError> {
         let mut draining = self.server.draining();
         let switched = Mutex::new(None);
         let service = service_fn(|request| {
             let (connection, lingers, switched) = (&self, &lingers, &switched);
-            async move {
+            // Boxed: hyper keeps room for the future as long as the connection is open, also during a watch.
+            Box::pin(async move {
                 let mut reply = connection.http1_reply(request, lingers).await;
                 let transfer = Transfer::new(connection.outgoing.clone());
                 let Some(socket) = reply.response.body_mut().take_socket() else {
@@ -176,7 +172,7 @@ impl Connection {
                 }
                 *switched.lock() = Some((socket, reply.guard));
                 Ok(reply.response.map(|body| Sending::unguarded(body, transfer)))
-            }
+            })
         });
         let mut connection = pin!(
             http1::Builder::new()
@@ -220,11 +216,12 @@ impl Connection {
         reply
     }
 
-    async fn http2(self, io: TokioIo<Pin<Box<GuardedIo>>>) -> Result<(), BoxError> {
+    async fn http2(self, io: Io) -> Result<(), BoxError> {
         let mut draining = self.server.draining();
         let service = service_fn(|request| {
             let connection = self.clone();
-            async move { connection.http2_response(request).await }
+            // Boxed: the task of the stream would keep room for the future during a watch.
+            Box::pin(async move { connection.http2_response(request).await })
         });
         let builder = http2_builder(StreamExecutor(self.clone()));
         let mut connection = pin!(builder.serve_connection(io, service));

@@ -222,7 +222,8 @@ impl Socket {
         // The client closed the connection before the upgrade.
         let Ok(upgraded) = self.upgrade.await else { return };
         match self.content {
-            Content::Watch(events) => pump(TokioIo::new(upgraded), events, charge).await,
+            // Boxed: a connection without a WebSocket would keep room for it.
+            Content::Watch(events) => Box::pin(pump(TokioIo::new(upgraded), events, charge)).await,
             Content::Tunnel(tunnel) => tunnel(upgraded).await,
         }
     }
