@@ -1,6 +1,7 @@
 //! One tunnel: it is opened, and requests in it are answered until its end.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,6 +18,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use postern_client::{Collection, Error, Switched, Upgrader};
 use postern_kinds::cluster::Cluster;
@@ -49,12 +51,15 @@ pub(super) async fn run(agent: Arc<Agent>, dialler: Arc<Dialler>, slot: Slot) {
         Ok(switched) => switched,
         Err((failure, why)) => return slot.failed(failure, &why),
     };
-    let text = |name| switched.headers.get(name).and_then(|value| value.to_str().ok());
+    let Switched { headers, address, connection } = switched;
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let server = text(SERVER_NAME).filter(|name| is_name(name)).unwrap_or("unnamed");
     slot.opened(server);
     let version = text(SERVER_VERSION).unwrap_or_default();
     tracing::debug!(server, version, "a tunnel is open");
-    let end = serve(&agent, &Arc::new(slot), switched).await;
+    // Its values keep the whole buffer that they were read into.
+    drop(headers);
+    let end = serve(&agent, &Arc::new(slot), connection, address).await;
     tracing::debug!("a tunnel has ended: {}", end.as_str());
 }
 
@@ -110,9 +115,9 @@ fn failure_of(error: &Error) -> Failure {
 }
 
 /// Serves the requests in a tunnel, until its end.
-async fn serve(agent: &Arc<Agent>, slot: &Arc<Slot>, switched: Switched) -> End {
-    let (stream, carried) = agent_end(TokioIo::new(switched.connection));
-    let peer = Peer::new(switched.address);
+async fn serve(agent: &Arc<Agent>, slot: &Arc<Slot>, connection: Upgraded, address: IpAddr) -> End {
+    let (stream, carried) = agent_end(TokioIo::new(connection));
+    let peer = Peer::new(address);
     let service = service_fn(|mut request: Request<Incoming>| {
         let waiting = request.headers_mut().remove(WAITING);
         let waiting = waiting.and_then(|value| value.to_str().ok()?.parse().ok());
