@@ -170,8 +170,7 @@ impl Connection {
     }
 
     async fn http1(self, io: Io, lingers: &AtomicBool) -> Result<(), BoxError> {
-        // Boxed: hyper keeps room for the future as long as the connection is open, also during a watch.
-        let service = service_fn(|request| Box::pin(self.http1_answer(request, lingers)));
+        let service = service_fn(|request| self.http1_answer(request, lingers));
         let mut connection = pin!(
             http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -210,8 +209,7 @@ impl Connection {
         let this = self.clone();
         let service = service_fn(move |request| {
             let this = this.clone();
-            // Boxed: the task of the stream would keep room for the future during a watch.
-            Box::pin(async move { Ok::<_, Infallible>(this.answer(request).await) })
+            async move { Ok::<_, Infallible>(this.answer(request).await) }
         });
         let mut connection = pin!(
             http2::Builder::new(TokioExecutor::new())

@@ -84,7 +84,7 @@ async fn a_provider_that_hangs_delays_no_other_connector() {
     assert_eq!(other.visit(&slow.log_in(&address)).await.status, 303);
     scene.provider.set(|state| state.gives_refresh_tokens = true);
     let (browser, _) = scene.log_in().await;
-    let (asked, hanging) = (slow.asked("/token"), Duration::from_secs(60));
+    let (asked, hanging) = (slow.asked("/token"), Duration::from_mins(1));
     slow.set(|state| {
         let raw = Raw { delay: hanging, ..Raw::of(200, "{}") };
         state.raw.insert("/token", raw);

@@ -221,7 +221,7 @@ async fn a_provider_that_hangs_leaves_places_to_the_others_and_failures_are_reco
     let slow = IdentityProvider::start().await;
     make(&scene.admin, "connectors", "slow", slow.connector()).await;
     slow.set(|state| {
-        let raw = Raw { delay: Duration::from_secs(60), ..Raw::of(200, "{}") };
+        let raw = Raw { delay: Duration::from_mins(1), ..Raw::of(200, "{}") };
         state.raw.insert("/.well-known/openid-configuration", raw);
     });
     // More than there are places.

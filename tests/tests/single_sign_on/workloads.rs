@@ -403,7 +403,7 @@ fn issuer_of(cluster: &str) -> Value {
     json!({ "type": "Kubernetes", "cluster": cluster })
 }
 
-/// The status of an exchange of a token of the ServiceAccount `shop/deployer`, with these changes to its claims.
+/// The status of an exchange of a token of the service account `shop/deployer`, with these changes to its claims.
 async fn exchange_of_pod(workloads: &Workloads, changes: Value) -> u16 {
     let mut claims = json!({
         "iss": OF_CLUSTER,

@@ -123,11 +123,10 @@ async fn serve(agent: &Arc<Agent>, slot: &Arc<Slot>, connection: Upgraded, addre
         let waiting = waiting.and_then(|value| value.to_str().ok()?.parse().ok());
         slot.set_waiting(waiting.unwrap_or_default());
         let (busy, peer) = (Busy::new(slot), &peer);
-        // Boxed: hyper keeps room for the future as long as the tunnel is open, also during a watch.
-        Box::pin(async move {
+        async move {
             let response = agent.answer(peer, request).await;
             Ok::<_, Infallible>(kept_busy(response, busy))
-        })
+        }
     });
     // At its end, the stream is dropped, and the tunnel with it, unless an upgraded request has the stream.
     let served = async move {

@@ -160,8 +160,7 @@ impl Connection {
         let switched = Mutex::new(None);
         let service = service_fn(|request| {
             let (connection, lingers, switched) = (&self, &lingers, &switched);
-            // Boxed: hyper keeps room for the future as long as the connection is open, also during a watch.
-            Box::pin(async move {
+            async move {
                 let mut reply = connection.http1_reply(request, lingers).await;
                 let transfer = Transfer::new(connection.outgoing.clone());
                 let Some(socket) = reply.response.body_mut().take_socket() else {
@@ -172,7 +171,7 @@ impl Connection {
                 }
                 *switched.lock() = Some((socket, reply.guard));
                 Ok(reply.response.map(|body| Sending::unguarded(body, transfer)))
-            })
+            }
         });
         let mut connection = pin!(
             http1::Builder::new()
@@ -220,8 +219,7 @@ impl Connection {
         let mut draining = self.server.draining();
         let service = service_fn(|request| {
             let connection = self.clone();
-            // Boxed: the task of the stream would keep room for the future during a watch.
-            Box::pin(async move { connection.http2_response(request).await })
+            async move { connection.http2_response(request).await }
         });
         let builder = http2_builder(StreamExecutor(self.clone()));
         let mut connection = pin!(builder.serve_connection(io, service));

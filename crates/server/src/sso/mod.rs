@@ -54,8 +54,8 @@ const MAX_LOGINS_OF_CONNECTOR: usize = 16;
 /// The exchanges that are served at once, with the logins of the command line. The rest is for browsers.
 const MAX_EXCHANGES: usize = 48;
 
-/// The most connectors that are listed for a login.
-const MAX_LISTED: usize = 50;
+/// The most connectors that are listed for a login: more than a page of choices can have.
+const MAX_LISTED: usize = 200;
 
 /// The seconds after which a client may retry if too many logins are served.
 const RETRY_AFTER_SECONDS: u32 = 1;

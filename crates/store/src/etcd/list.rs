@@ -48,11 +48,14 @@ impl PageSize {
 
     /// Learns from a page that was read with this many keys.
     fn learn(&self, keys: i64, bytes: usize) {
-        let next = match bytes {
-            ..TINY_PAGE_BYTES => keys * 4,
-            ..SMALL_PAGE_BYTES => keys * 2,
-            ..=LARGE_PAGE_BYTES => keys,
-            _ => keys / 2,
+        let next = if bytes < TINY_PAGE_BYTES {
+            keys * 4
+        } else if bytes < SMALL_PAGE_BYTES {
+            keys * 2
+        } else if bytes <= LARGE_PAGE_BYTES {
+            keys
+        } else {
+            keys / 2
         };
         self.0.store(next.clamp(MIN_PAGE_KEYS, MAX_PAGE_KEYS), Ordering::Relaxed);
     }

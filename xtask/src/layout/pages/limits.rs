@@ -16,6 +16,7 @@ const PIPELINE: &str = "crates/server/src/pipeline/mod.rs";
 const AUTH_RATE: &str = "crates/server/src/pipeline/auth_rate.rs";
 const CONNECTION: &str = "crates/server/src/listen/connection.rs";
 const FLOW: &str = "crates/flow/src/flow.rs";
+const SSO: &str = "crates/server/src/sso/mod.rs";
 const STORE: &str = "crates/store/src/types.rs";
 
 /// One row of the page.
@@ -45,6 +46,16 @@ const ROWS: &[Row] = &[
         name: "time of a read, of a write",
         limit: "{seconds} s, {seconds} s",
         numbers: &[(PIPELINE, "READ_TIMEOUT"), (PIPELINE, "WRITE_TIMEOUT")],
+    },
+    Row {
+        name: "requests of logins through providers that are served at once, of one connector",
+        limit: "{count}, {count}",
+        numbers: &[(SSO, "MAX_LOGINS"), (SSO, "MAX_LOGINS_OF_CONNECTOR")],
+    },
+    Row {
+        name: "exchanges and logins of the command line that are served at once",
+        limit: "{count} of these {count}",
+        numbers: &[(SSO, "MAX_EXCHANGES"), (SSO, "MAX_LOGINS")],
     },
     Row {
         name: "requests to `/auth/` of one address, of all",
@@ -198,7 +209,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "TLS handshake",
         limit: "{seconds} s",
-        numbers: &[(CONNECTION, "HANDSHAKE_TIMEOUT")],
+        numbers: &[("crates/listen/src/guarded.rs", "HANDSHAKE_TIMEOUT")],
     },
     Row {
         name: "streams of an HTTP/2 connection",
