@@ -24,6 +24,9 @@ const TINY_PAGE_BYTES: usize = 1024 * 1024;
 const MIN_PAGE_KEYS: i64 = 16;
 const MAX_PAGE_KEYS: i64 = 8192;
 
+/// The keys on a page that a caller asks for by itself, at most: it works through one page at a time.
+const MAX_NEXT_PAGE_KEYS: i64 = 1024;
+
 /// The keys that the next page has.
 pub(super) struct PageSize(AtomicI64);
 
@@ -106,7 +109,8 @@ impl Shared {
         if at < now.compacted {
             return Err(Error::Compacted { compacted: now.compacted });
         }
-        let read = self.read_page(size, prefix, self.physical(at, now)?, after, i64::MAX).await?;
+        let physical = self.physical(at, now)?;
+        let read = self.read_page(size, prefix, physical, after, MAX_NEXT_PAGE_KEYS).await?;
         Ok(self.page(at, read))
     }
 
