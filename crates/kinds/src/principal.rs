@@ -137,11 +137,7 @@ impl Owner {
     /// The uid of the user or team that an object belongs to, from the owner reference of the object. `None` for a raw
     /// subject, and for an object that has lost its owner of this name.
     pub fn uid_in<'a>(&self, metadata: &'a ObjectMeta) -> Option<&'a str> {
-        let mut naming = metadata.owner_references.iter().filter(|one| self.is_named_by(one));
-        match (naming.next(), naming.next()) {
-            (Some(only), None) => Some(&only.uid),
-            _ => None,
-        }
+        metadata.only_owner_uid(|one| self.is_named_by(one))
     }
 }
 

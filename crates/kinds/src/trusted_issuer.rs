@@ -56,11 +56,7 @@ pub struct Spec {
 /// The uid of the Cluster that issues the tokens, from when it was named: the server's owner reference tells it. `None` for
 /// an issuer without a Cluster, and for one that has lost its reference.
 pub fn cluster_uid<'a>(metadata: &'a ObjectMeta, spec: &Spec) -> Option<&'a str> {
-    let mut naming = metadata.owner_references.iter().filter(|one| names(one, &spec.cluster));
-    match (naming.next(), naming.next()) {
-        (Some(only), None) => Some(&only.uid),
-        _ => None,
-    }
+    metadata.only_owner_uid(|one| names(one, &spec.cluster))
 }
 
 fn names(reference: &OwnerReference, cluster: &str) -> bool {

@@ -1,12 +1,15 @@
 //! Exchanges of the tokens of workloads for access keys: what is given, and what is refused.
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use postern_tests::http::{Client, Response};
 use postern_tests::identity_provider::{
-    CLIENT_ID, IdentityProvider, exchange_form, now, post_form,
+    CLIENT_ID, IdentityProvider, Raw, exchange_form, now, post_form,
 };
 use postern_tests::objects::{collection, make, secret, secret_path, secrets};
 use postern_tests::rights::{allow, merge, path, rule, set, user, with_key};
@@ -103,6 +106,50 @@ impl Workloads {
         let me = client.get(&collection("selves/me")).send().await.expect(200);
         let name = me["status"]["accessKey"].as_str().unwrap().to_owned();
         (client, name)
+    }
+}
+
+#[tokio::test]
+async fn an_issuer_that_hangs_leaves_exchanges_to_the_others_and_all_are_counted() {
+    let workloads = Workloads::start().await;
+    let slow = IdentityProvider::start().await;
+    slow.set(|state| {
+        let raw = Raw { delay: Duration::from_mins(1), ..Raw::of(200, "{}") };
+        state.raw.insert("/.well-known/openid-configuration", raw);
+    });
+    let issuer = json!({
+        "type": "GitHubActions", "issuer": slow.issuer(), "caData": slow.ca_data(),
+    });
+    make(&workloads.admin, "trustedissuers", "slow", issuer).await;
+    let mut late = deploy();
+    late["issuer"] = json!("slow");
+    make(&workloads.admin, "workloadidentities", "late", late).await;
+    let form = exchange_form(&slow.token(&claims()), "late");
+    // More than there are places for one issuer, and less than there are for all.
+    let mut exchanges: FuturesUnordered<_> = (1..=40)
+        .map(|last| {
+            let client = workloads.admin.from_address(Ipv4Addr::new(127, 0, 9, last).into());
+            let form = &form;
+            async move { post_form(&client, form).await }
+        })
+        .collect();
+    let refused = exchanges.next().await.unwrap();
+    assert_eq!(refused.status, 429, "all others wait for the issuer: {}", refused.text());
+    assert!(refused.text().contains("of this trusted issuer at once"), "{}", refused.text());
+    workloads.exchange(json!({})).await.expect(200);
+    let waited = wait::within("the others", exchanges.collect::<Vec<Response>>()).await;
+    let late = waited.iter().filter(|response| response.status == 503).count();
+    assert_eq!(late, 16, "{:?}", waited.iter().map(|one| one.status).collect::<Vec<_>>());
+    let metrics = workloads.admin.get("/metrics").send().await.text();
+    for (code, count) in [(200, 1), (429, 24), (503, 16)] {
+        let is_it = |line: &&str| {
+            let code = format!("code=\"{code}\"");
+            line.starts_with("apiserver_request_total{")
+                && line.contains("/auth\"")
+                && line.contains(&code)
+        };
+        let found = metrics.lines().find(is_it).unwrap_or_default();
+        assert!(found.ends_with(&format!(" {count}")), "{code}: {found}");
     }
 }
 

@@ -127,6 +127,16 @@ impl ObjectMeta {
     pub fn controller(&self) -> Option<&OwnerReference> {
         self.owner_references.iter().find(|owner| owner.controller == Some(true))
     }
+
+    /// The uid in the only owner reference for which `names` is true. `None` if there are several: then it is not known
+    /// which of them is the right one.
+    pub fn only_owner_uid(&self, names: impl Fn(&OwnerReference) -> bool) -> Option<&str> {
+        let mut naming = self.owner_references.iter().filter(|one| names(one));
+        match (naming.next(), naming.next()) {
+            (Some(only), None) => Some(&only.uid),
+            _ => None,
+        }
+    }
 }
 
 /// An object that another one depends on: in the same namespace, or cluster-scoped.

@@ -149,6 +149,11 @@ fn issuing_cluster(
 }
 
 impl Accepting {
+    /// The name of the trusted issuer.
+    pub fn issuer_name(&self) -> &str {
+        &self.spec.issuer
+    }
+
     /// Checks that the claims of a verified token are those of this workload identity.
     ///
     /// # Errors

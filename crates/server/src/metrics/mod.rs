@@ -50,7 +50,7 @@ const CODES: [u16; 24] = [
 const SCOPES: [&str; 3] = ["resource", "namespace", "cluster"];
 
 /// The paths that are not resources. The last one stands for all other requests.
-const PATHS: [&str; 11] = [
+const PATHS: [&str; 12] = [
     "/api",
     "/apis",
     "/openapi/v2",
@@ -61,6 +61,7 @@ const PATHS: [&str; 11] = [
     "/readyz",
     "/healthz",
     "/gateway",
+    "/auth",
     "",
 ];
 
@@ -313,9 +314,14 @@ mod tests {
 
     #[test]
     fn paths_of_single_health_checks_count_as_their_endpoint() {
-        for (path, want) in
-            [("/readyz/ping", "/readyz"), ("/readyz", "/readyz"), ("/x/y", ""), ("", ""), ("/", "")]
-        {
+        for (path, want) in [
+            ("/readyz/ping", "/readyz"),
+            ("/readyz", "/readyz"),
+            ("/auth/token", "/auth"),
+            ("/x/y", ""),
+            ("", ""),
+            ("/", ""),
+        ] {
             let mut measured = Measured::begin();
             measured.set_public_path(path);
             assert_eq!(PATHS[measured.series.0], want, "{path}");

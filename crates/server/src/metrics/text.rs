@@ -98,7 +98,7 @@ fn read(count: &AtomicU64) -> u64 {
 fn labels(index: usize) -> String {
     let Some(index) = index.checked_sub(PATHS.len()) else {
         let path = PATHS[index];
-        let verb = if matches!(path, "" | "/gateway") { "other" } else { "GET" };
+        let verb = if matches!(path, "" | "/gateway" | "/auth") { "other" } else { "GET" };
         return format!(
             "verb=\"{verb}\",group=\"\",version=\"\",resource=\"\",subresource=\"{path}\",scope=\"\""
         );

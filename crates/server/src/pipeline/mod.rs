@@ -138,6 +138,8 @@ async fn reply(
         && !is_of_session
         && let Err(error) = admit_login(server, client, &request, audit_id)
     {
+        measured.set_public_path(request.uri().path());
+        server.metrics.count(&measured, StatusCode::TOO_MANY_REQUESTS);
         // Not a refused stream: a browser repeats that, and shows its page no code and no time to wait.
         let mut response = respond::error(&error, Format::Json, false);
         browser_headers.add_to(response.headers_mut());
@@ -151,7 +153,10 @@ async fn reply(
         return relayed(server, client, request, guard).await;
     }
     if Sso::serves(request.method(), request.uri().path()) {
-        return sign_in(server, client, request, guard, audit_id, browser_headers).await;
+        measured.set_public_path(request.uri().path());
+        let reply = sign_in(server, client, request, guard, audit_id, browser_headers).await;
+        server.metrics.count(&measured, reply.response.status());
+        return reply;
     }
     let outcome = match public(server, &request, &mut measured) {
         Some(response) => {

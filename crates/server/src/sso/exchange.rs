@@ -14,9 +14,9 @@ use postern_auth::oidc::jwt::{Claims, Expected, TokenRefused, verify};
 use postern_registry::actions::exchanges::{Accepting, NoKey, accepting, exchange};
 use serde_json::{Value, json};
 
-use super::Sso;
 use super::command_line::{AUTHORIZATION_CODE, DEVICE_CODE, PENDING};
 use super::form::{Form, MAX_FORM_BYTES};
+use super::{MAX_EXCHANGES, MAX_EXCHANGES_OF_ISSUER, Sso};
 use crate::audit::SignIn;
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
@@ -37,6 +37,10 @@ const SUBJECT_TYPES: [&str; 2] =
 
 /// The type of the token that is given.
 const ISSUED_TYPE: &str = "urn:ietf:params:oauth:token-type:access_token";
+
+/// Why there is no key if too many exchanges wait for one issuer.
+const TOO_MANY_OF_ISSUER: &str =
+    "too many exchanges of tokens of this trusted issuer at once: try again later";
 
 /// The types that the header of a token may name.
 const HEADER_TYPES: &[&str] = &["jwt"];
@@ -175,6 +179,11 @@ impl Sso {
 
     /// The claims of a token of the trusted issuer.
     async fn verified(&self, by: &Accepting, token: &str) -> Result<Claims, NotGiven> {
+        let (issuer, max) = (by.issuer_name(), MAX_EXCHANGES_OF_ISSUER);
+        let _place = self.issuers.take(issuer, MAX_EXCHANGES, max).ok_or_else(|| {
+            let code = StatusCode::TOO_MANY_REQUESTS;
+            NotGiven::of(code, "temporarily_unavailable", TOO_MANY_OF_ISSUER)
+        })?;
         let provider = match &by.cluster {
             None => self.providers.of_issuer(&by.issuer.issuer, &by.issuer.ca_data),
             Some(cluster) => self.providers.of_cluster(&self.gateway, &self.registry, cluster),

@@ -54,6 +54,9 @@ const MAX_LOGINS_OF_CONNECTOR: usize = 16;
 /// The exchanges that are served at once, with the logins of the command line. The rest is for browsers.
 const MAX_EXCHANGES: usize = 48;
 
+/// The exchanges that verify tokens of one trusted issuer at once. Each may wait for the keys of the issuer.
+const MAX_EXCHANGES_OF_ISSUER: usize = 16;
+
 /// The most connectors that are listed for a login: more than a page of choices can have.
 const MAX_LISTED: usize = 200;
 
@@ -79,6 +82,8 @@ pub(crate) struct Sso {
     gateway: Arc<Gateway>,
     state_key: StateKey,
     logins: Places,
+    /// Those of [`Sso::logins`] that verify a token of a trusted issuer, by the name of the issuer.
+    issuers: Places,
 }
 
 /// A request without a credential.
@@ -172,6 +177,7 @@ impl Sso {
             providers: Providers::new(proxy, addresses, source.clone()),
             gateway,
             logins: Places::default(),
+            issuers: Places::default(),
             registry,
             audit,
             source,

@@ -1,4 +1,4 @@
-//! The places for logins that are served at once. A provider that does not answer cannot take all of them.
+//! The places for logins and exchanges that are served at once. A provider that does not answer cannot take all of them.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub(super) struct Places {
 #[derive(Default)]
 struct Taken {
     all: usize,
-    /// By the name of the connector. One without a place has no entry.
+    /// By the name of the provider. One without a place has no entry.
     of: HashMap<String, usize>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Place<'a> {
 }
 
 impl Places {
-    /// Takes a place, if one of `max` is free, and if this connector has less than `max_of_one`.
+    /// Takes a place, if one of `max` is free, and if this provider has less than `max_of_one`.
     pub(super) fn take(&self, of: &str, max: usize, max_of_one: usize) -> Option<Place<'_>> {
         let mut taken = self.taken.lock();
         let own = taken.of.get(of).copied().unwrap_or_default();
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_connector_leaves_places_to_the_others() {
+    fn one_provider_leaves_places_to_the_others() {
         let places = Places::default();
         let take = |of: &str| places.take(of, 8, 2);
         let hanging: Vec<Place<'_>> = (0..9).filter_map(|_| take("hanging")).collect();

@@ -17,7 +17,8 @@ use super::document::{Document, Wanted};
 use super::fetch::{Asked, Failed, Route};
 use crate::gateway::Gateway;
 
-/// The most providers that are kept. There are few connectors and trusted issuers.
+/// The most providers that are kept. There are few connectors and trusted issuers. One more takes the place of the one
+/// that was used longest ago.
 const MAX_PROVIDERS: usize = 200;
 
 /// All providers.
@@ -25,7 +26,34 @@ pub(super) struct Providers {
     proxy: Proxy,
     addresses: UpstreamAddresses,
     source: Arc<dyn Source>,
-    known: Mutex<HashMap<Key, Arc<Provider>>>,
+    known: Mutex<Known>,
+}
+
+/// The providers that are kept.
+#[derive(Default)]
+struct Known {
+    /// Each with the number of its last use.
+    providers: HashMap<Key, (u64, Arc<Provider>)>,
+    uses: u64,
+}
+
+impl Known {
+    /// The provider of a key, which `made` makes if it is not known.
+    fn get_or(&mut self, key: Key, made: impl FnOnce() -> Provider) -> Arc<Provider> {
+        self.uses += 1;
+        if let Some((used, provider)) = self.providers.get_mut(&key) {
+            *used = self.uses;
+            return provider.clone();
+        }
+        if self.providers.len() >= MAX_PROVIDERS
+            && let Some(oldest) = self.providers.values().map(|(used, _)| *used).min()
+        {
+            self.providers.retain(|_, (used, _)| *used != oldest);
+        }
+        let provider = Arc::new(made());
+        self.providers.insert(key, (self.uses, provider.clone()));
+        provider
+    }
 }
 
 /// What a provider is known by.
@@ -75,24 +103,17 @@ impl Providers {
 
     fn known_or<'a>(&self, key: Key, made: impl FnOnce() -> (&'a str, Route)) -> Arc<Provider> {
         let is_login = matches!(key, Key::Login(..));
-        let mut known = self.known.lock();
-        if let Some(provider) = known.get(&key) {
-            return provider.clone();
-        }
-        if known.len() >= MAX_PROVIDERS {
-            known.clear();
-        }
-        let (name, route) = made();
-        let provider = Arc::new(Provider {
-            at: Arc::new(ProviderAddress { issuer: name.to_owned(), route }),
-            is_login,
-            source: self.source.clone(),
-            discovery: Document::default(),
-            keys_at: Document::default(),
-            keys: Document::default(),
-        });
-        known.insert(key, provider.clone());
-        provider
+        self.known.lock().get_or(key, || {
+            let (name, route) = made();
+            Provider {
+                at: Arc::new(ProviderAddress { issuer: name.to_owned(), route }),
+                is_login,
+                source: self.source.clone(),
+                discovery: Document::default(),
+                keys_at: Document::default(),
+                keys: Document::default(),
+            }
+        })
     }
 }
 

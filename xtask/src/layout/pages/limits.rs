@@ -58,6 +58,11 @@ const ROWS: &[Row] = &[
         numbers: &[(SSO, "MAX_EXCHANGES"), (SSO, "MAX_LOGINS")],
     },
     Row {
+        name: "exchanges of tokens of one trusted issuer that are served at once",
+        limit: "{count}",
+        numbers: &[(SSO, "MAX_EXCHANGES_OF_ISSUER")],
+    },
+    Row {
         name: "requests to `/auth/` of one address, of all",
         limit: "{count}, {count} in a minute",
         numbers: &[(AUTH_RATE, "MAX_PER_ADDRESS"), (AUTH_RATE, "MAX_OF_ALL")],
