@@ -136,12 +136,10 @@ async fn reply(
     let is_of_session = is_of_session(&request);
     if browser_headers == BrowserHeaders::Login
         && !is_of_session
-        && let Err(error) = admit_login(server, client, &request, audit_id)
+        && let Some(mut response) =
+            rejected_login(server, client, &request, audit_id, &mut measured)
     {
-        measured.set_public_path(request.uri().path());
-        server.metrics.count(&measured, StatusCode::TOO_MANY_REQUESTS);
         // Not a refused stream: a browser repeats that, and shows its page no code and no time to wait.
-        let mut response = respond::error(&error, Format::Json, false);
         browser_headers.add_to(response.headers_mut());
         return Reply { response: respond::finish(response, audit_id, &[], head), guard };
     }
@@ -153,10 +151,7 @@ async fn reply(
         return relayed(server, client, request, guard).await;
     }
     if Sso::serves(request.method(), request.uri().path()) {
-        measured.set_public_path(request.uri().path());
-        let reply = sign_in(server, client, request, guard, audit_id, browser_headers).await;
-        server.metrics.count(&measured, reply.response.status());
-        return reply;
+        return sign_in(server, client, request, guard, audit_id, browser_headers, measured).await;
     }
     let outcome = match public(server, &request, &mut measured) {
         Some(response) => {
@@ -203,21 +198,22 @@ fn count_login(server: &Server, client: &Client) -> Result<(), ApiError> {
     server.auth_rate.count(client.peer.address(), server.source.now().unix_seconds())
 }
 
-/// Counts a request of a login, and records it if it is one too many.
-///
-/// # Errors
-/// 429 when there were too many.
-fn admit_login(
+/// Counts a request of a login. If it is one too many, it is recorded, and this is its response.
+fn rejected_login(
     server: &Server,
     client: &Client,
     request: &Request<IncomingBody>,
     audit_id: &HeaderValue,
-) -> Result<(), ApiError> {
-    count_login(server, client).inspect_err(|error| {
-        let of = (request.uri(), request.headers());
-        let record = SignIn::begin(&server.audit, of, client.peer.address(), audit_id);
-        record.end(StatusCode::TOO_MANY_REQUESTS, Some(&error.status().message));
-    })
+    measured: &mut Measured,
+) -> Option<Response<Body>> {
+    let error = count_login(server, client).err()?;
+    let code = StatusCode::TOO_MANY_REQUESTS;
+    let of = (request.uri(), request.headers());
+    let record = SignIn::begin(&server.audit, of, client.peer.address(), audit_id);
+    record.end(code, Some(&error.status().message));
+    measured.set_public_path(request.uri().path());
+    server.metrics.count(measured, code);
+    Some(respond::error(&error, Format::Json, false))
 }
 
 /// Whether a request reads or ends a session. It counts as a login only if there is no session: a user who has one must
@@ -235,7 +231,9 @@ async fn sign_in(
     mut guard: ResponseGuard,
     audit_id: &HeaderValue,
     browser_headers: BrowserHeaders,
+    mut measured: Measured,
 ) -> Reply {
+    measured.set_public_path(request.uri().path());
     let head = request.method() == Method::HEAD;
     let needs_token = Sso::needs_token(request.uri().path());
     let has_console = server.console.is_some();
@@ -249,6 +247,7 @@ async fn sign_in(
         // Many pipelines may have one address, and a provider may end many sessions at once.
         server.auth_rate.forgive(client.peer.address(), server.source.now().unix_seconds());
     }
+    server.metrics.count(&measured, response.status());
     browser_headers.add_to(response.headers_mut());
     Reply { response: respond::finish(response, audit_id, &[], head), guard }
 }
