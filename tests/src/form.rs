@@ -16,11 +16,11 @@ impl Form {
         Self::from_variable("POSTERN_TEST_FORM")
     }
 
-    /// The form of attacks: `POSTERN_TEST_ATTACKS=full` asks for the full one. It measures times, and
-    /// needs a release build and a machine that does nothing else.
+    /// The form of attacks, and of other tests that compare times with limits: `POSTERN_TEST_FIGURES=full` asks for the full
+    /// one. It needs a release build and a machine that does nothing else, so `cargo xtask test --all` does not ask for it.
     #[must_use]
-    pub fn of_attacks() -> Self {
-        Self::from_variable("POSTERN_TEST_ATTACKS")
+    pub fn of_figures() -> Self {
+        Self::from_variable("POSTERN_TEST_FIGURES")
     }
 
     fn from_variable(name: &str) -> Self {

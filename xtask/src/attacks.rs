@@ -37,8 +37,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     }
     command
         .env("POSTERN_TEST_BIN", binary)
-        .env("POSTERN_TEST_ATTACKS", "full")
-        .env("POSTERN_TEST_ATTACKS_FIGURES", &figures);
+        .env("POSTERN_TEST_FIGURES", "full")
+        .env("POSTERN_TEST_FIGURES_FILE", &figures);
     let result = shell::run(&mut command);
     println!("\n{}", table(&std::fs::read_to_string(&figures)?));
     result

@@ -26,7 +26,7 @@ const STRANGER_MAX: Duration = Duration::from_secs(40);
 
 /// Starts a server that has few descriptors in the short form.
 async fn scene() -> (Scene, Victims) {
-    let scene = match Form::of_attacks() {
+    let scene = match Form::of_figures() {
         Form::Short => Scene::with_descriptors(FEW_DESCRIPTORS).await,
         Form::Full => Scene::start(&[]).await,
     };

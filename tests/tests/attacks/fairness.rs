@@ -96,7 +96,7 @@ async fn large_bodies_that_do_not_end() {
 async fn one_owner_with_ten_times_what_can_be_carried() {
     // The default limits in the full form: 64 reads and as many writes at once.
     let few = [FEW_READS, FEW_WRITES];
-    let form = postern_tests::Form::of_attacks();
+    let form = postern_tests::Form::of_figures();
     let scene = Scene::start(form.pick(&few[..], &[])).await;
     let victims = Victims::of(&scene, OTHERS, PERIOD).await;
     let client = scene.attacker_http2(&scene.user("mallory").await);

@@ -55,7 +55,7 @@ impl Scene {
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
             .expect("a limit can be raised to its maximum");
         let admin = server.client().from_address(OTHERS);
-        Self { server, form: Form::of_attacks(), admin }
+        Self { server, form: Form::of_figures(), admin }
     }
 
     /// Makes an ordinary user with an access key `NAME-key`. Returns the key's value.

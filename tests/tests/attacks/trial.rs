@@ -24,7 +24,7 @@ const USUAL_FLOOR: Duration = Duration::from_millis(10);
 const USUAL: Duration = Duration::from_secs(5);
 
 /// Where the figures of the full form go: one line for each attack, its columns apart by tabs.
-const FIGURES_FILE: &str = "POSTERN_TEST_ATTACKS_FIGURES";
+const FIGURES_FILE: &str = "POSTERN_TEST_FIGURES_FILE";
 
 /// The measurements of one attack, and their limits.
 struct Figures {
