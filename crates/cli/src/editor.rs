@@ -23,6 +23,8 @@ const PRIVATE_FILE: u32 = 0o600;
 /// A file with text to edit.
 pub(crate) struct EditedFile {
     path: PathBuf,
+    /// What was written first.
+    original: Option<Zeroizing<String>>,
 }
 
 impl EditedFile {
@@ -34,7 +36,8 @@ impl EditedFile {
             // Writing to a String does not fail.
             let _ = write!(name, "{:02x}", process.random());
         }
-        let file = Self { path: directory.join(name + ".yaml") };
+        let path = directory.join(name + ".yaml");
+        let file = Self { path, original: None };
         let created =
             OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).open(&file.path);
         created.map_err(|error| file.error("write", &error))?;
@@ -47,13 +50,15 @@ impl EditedFile {
     }
 
     /// Replaces the content.
-    pub(crate) fn write(&self, content: &str) -> Result<(), CliError> {
+    pub(crate) fn write(&mut self, content: Zeroizing<String>) -> Result<(), CliError> {
         let opened = OpenOptions::new().write(true).truncate(true).open(&self.path);
         let written = opened.and_then(|mut file| {
             file.write_all(content.as_bytes())?;
             file.sync_all()
         });
-        written.map_err(|error| self.error("write", &error))
+        written.map_err(|error| self.error("write", &error))?;
+        self.original.get_or_insert(content);
+        Ok(())
     }
 
     /// Opens the editor, waits for its end, and reads the file.
@@ -73,6 +78,13 @@ impl EditedFile {
             return Err(error.hint("KUBE_EDITOR or EDITOR names the editor"));
         }
         read_file(&self.path, FILE_MAX_BYTES)
+    }
+
+    /// Whether the file is as it was written first, or gone.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        let original = self.original.as_ref().map(|text| text.as_bytes());
+        let now = read_file(&self.path, FILE_MAX_BYTES);
+        now.map_or_else(|_| !self.path.exists(), |now| original == Some(now.as_slice()))
     }
 
     /// Removes the file.

@@ -6,6 +6,7 @@ use postern_kinds::space_instance::SpaceInstance;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::write_only::AtRest;
 use postern_kinds::{AnyKind, Info, Kind as _, Verb};
+use serde_json::Value;
 
 /// The kinds that serve a verb, in the order in which they are listed everywhere.
 pub(crate) fn served(verb: Verb) -> impl Iterator<Item = &'static Info> {
@@ -60,6 +61,15 @@ pub(crate) fn secret_fields(info: &Info) -> impl Iterator<Item = &'static [&'sta
         let written = kind.write_only().iter().map(|field| field.path);
         kind.read_protected().iter().copied().chain(written)
     })
+}
+
+/// The fields of an object's metadata that no object has, by their paths.
+pub(crate) fn unknown_metadata(info: &Info, object: &Value) -> Vec<String> {
+    let is_it = |kind: &&&'static dyn AnyKind| {
+        kind.info().kind == info.kind && kind.info().version == info.version
+    };
+    let found = postern_kinds::all().iter().find(is_it);
+    found.map_or_else(Vec::new, |kind| kind.schema().unknown_below(object, "metadata"))
 }
 
 /// A path of fields as a JSON pointer (RFC 6901).

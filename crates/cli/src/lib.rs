@@ -5,6 +5,7 @@
 //! the server and its commands are not here.
 
 mod access_rules;
+mod arguments;
 mod changes;
 mod commands;
 mod duration;

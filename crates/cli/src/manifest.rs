@@ -3,6 +3,7 @@
 use postern_kinds::{Info, Verb};
 use postern_meta::decode::{Format, decode};
 use postern_meta::object::Object;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -42,9 +43,34 @@ pub(crate) fn parse(file: &str, bytes: &[u8], verb: Verb) -> Vec<Result<Manifest
     manifests
 }
 
-/// Splits YAML into its documents, each with the number of its first line. JSON has no line that
-/// begins with three dashes, and is one document.
+/// Splits objects in JSON that follow each other, each with the number of its first line. `None` if it is not JSON, or
+/// one object.
+fn json_objects(bytes: &[u8]) -> Option<Vec<(usize, &[u8])>> {
+    let mut objects = Vec::new();
+    let mut stream = serde_json::Deserializer::from_slice(bytes).into_iter::<IgnoredAny>();
+    let mut start = 0;
+    while let Some(object) = stream.next() {
+        object.ok()?;
+        let document = bytes.get(start..stream.byte_offset())?.trim_ascii_start();
+        let first = stream.byte_offset() - document.len();
+        // The lines before it, and the begin of its own.
+        let line = bytes[..first].split(|byte| *byte == b'\n').count();
+        objects.push((line, document));
+        start = stream.byte_offset();
+    }
+    (objects.len() > 1).then_some(objects)
+}
+
+/// Splits a file into its documents, each with the number of its first line: YAML at lines that begin with three dashes,
+/// and JSON between its objects.
 fn documents(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let starts_as_json = bytes.trim_ascii_start().starts_with(b"{");
+    let objects = if starts_as_json { json_objects(bytes) } else { None };
+    let documents = objects.unwrap_or_else(|| yaml_documents(bytes));
+    documents.into_iter().filter(|(_, document)| !is_empty(document))
+}
+
+fn yaml_documents(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     let mut documents = Vec::new();
     let (mut start, mut start_line, mut at) = (0, 1, 0);
     for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
@@ -57,7 +83,7 @@ fn documents(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         at += line.len();
     }
     documents.push((start_line, &bytes[start..]));
-    documents.into_iter().filter(|(_, document)| !is_empty(document))
+    documents
 }
 
 /// Whether there is nothing but comments and directives.
@@ -104,6 +130,7 @@ fn items_of(mut list: Value) -> Result<Vec<Value>, Value> {
 
 fn manifest(location: String, value: Value, verb: Verb) -> Result<Manifest, CliError> {
     let wrong = |what: String| CliError::new(format!("{location}: {what}"));
+    let metadata = json!({ "metadata": value["metadata"] });
     let object = Object::from_value(value).map_err(wrong)?;
     for (field, text) in [("apiVersion", &object.api_version), ("kind", &object.kind)] {
         if text.is_empty() {
@@ -117,10 +144,18 @@ fn manifest(location: String, value: Value, verb: Verb) -> Result<Manifest, CliE
         let (kind, version) = (escape(&object.kind), escape(&object.api_version));
         let all = kinds::served(verb).map(|info| format!("{} ({})", info.kind, info.version));
         let all: Vec<_> = all.collect();
-        let done = if verb == Verb::Create { "created" } else { "applied" };
+        let done = match verb {
+            Verb::Create => "created",
+            Verb::Delete => "deleted",
+            _ => "applied",
+        };
         wrong(format!("objects of the kind {kind} in {version} cannot be {done}"))
             .hint(format!("these kinds can: {}", all.join(", ")))
     })?;
+    // The server does not see them: an object has none.
+    if let Some(field) = kinds::unknown_metadata(info, &metadata).first() {
+        return Err(wrong(format!("unknown field {}", escape(field))));
+    }
     Ok(Manifest { location, info, object })
 }
 
@@ -160,6 +195,27 @@ mod tests {
         assert_eq!(summary(json), ["f, document 1: a"]);
         let yaml = "{apiVersion: v1, kind: Namespace, metadata: {name: a}}";
         assert_eq!(summary(yaml), ["f, document 1: a"]);
+        // As `jq -c '.items[]'` prints them.
+        let two = format!("{json}\n\n{json}{json}\n");
+        let wanted = [
+            "f, document 1: a",
+            "f, document 2 (from line 3): a",
+            "f, document 3 (from line 3): a",
+        ];
+        assert_eq!(summary(&two), wanted);
+        assert!(summary(&format!("{json}\nrest")).join(" ").contains("line 2"));
+    }
+
+    #[test]
+    fn unknown_fields_of_the_metadata_are_errors() {
+        for (metadata, wanted) in [
+            ("{name: a, labls: {a: b}}", "f, document 1: unknown field metadata.labls"),
+            ("{name: a, finalizer: [x]}", "f, document 1: unknown field metadata.finalizer"),
+            ("{name: a, labels: {a: b}, annotations: null}", "f, document 1: a"),
+        ] {
+            let text = format!("apiVersion: v1\nkind: Namespace\nmetadata: {metadata}\n");
+            assert_eq!(summary(&text), [wanted]);
+        }
     }
 
     #[test]

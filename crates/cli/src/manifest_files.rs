@@ -8,8 +8,9 @@ use clap::Args;
 use postern_kinds::Verb;
 
 use crate::error::CliError;
-use crate::flags::ConnectionFlags;
+use crate::flags::{ConnectionFlags, NamespaceFlag};
 use crate::manifest::{self, Manifest};
+use crate::output::escape;
 use crate::process::{Process, read_file};
 
 /// The largest file with objects that is read.
@@ -34,12 +35,30 @@ pub(crate) struct FileFlags {
     recursive: bool,
 }
 
+/// An object of a file, if it is not in another namespace than the one of the flag.
+fn in_namespace(manifest: Manifest, flag: &NamespaceFlag) -> Result<Manifest, CliError> {
+    let own = manifest.object.metadata.namespace.as_str();
+    let Some(wanted) = flag.namespace.as_deref().filter(|wanted| *wanted != own) else {
+        return Ok(manifest);
+    };
+    if own.is_empty() || !manifest.info.is_namespaced() {
+        return Ok(manifest);
+    }
+    let message = format!(
+        "{}: the object is in the namespace {}, and -n names {wanted}",
+        manifest.location,
+        escape(own)
+    );
+    Err(CliError::new(message).hint("omit -n, or correct metadata.namespace"))
+}
+
 impl FileFlags {
     /// Reads everything, before anything is done with it. Each object has its own error.
     pub(crate) fn read(
         &self,
         verb: Verb,
         connection: &ConnectionFlags,
+        namespace: &NamespaceFlag,
         process: &Process,
     ) -> Result<Vec<Result<Manifest, CliError>>, CliError> {
         let stdin_count = self.files.iter().filter(|file| is_stdin(file)).count();
@@ -64,7 +83,8 @@ impl FileFlags {
         if manifests.is_empty() {
             return Err(CliError::new("the files of -f contain no object"));
         }
-        Ok(manifests)
+        let manifests = manifests.into_iter().map(|manifest| in_namespace(manifest?, namespace));
+        Ok(manifests.collect())
     }
 
     /// The file itself, or the files of a directory in the order of their names.

@@ -13,6 +13,9 @@ use crate::error::CliError;
 use crate::flags::{ObjectFormat, TableFormat};
 use crate::process::Process;
 
+/// Where `kubectl apply` keeps what it applied last. Of a secret, it has the values.
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// Spaces between two columns.
 const GAP: usize = 3;
 

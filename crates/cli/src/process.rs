@@ -11,13 +11,21 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use postern_kinds::SecretText;
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
 use crate::error::CliError;
 
-/// The character of Ctrl-C, where the terminal does not make a signal of it.
-const CTRL_C: char = '\u{3}';
+/// What a terminal sends for these keys, where it does not act on them by itself.
+const CTRL_C: u8 = 3;
+const CTRL_D: u8 = 4;
+const BACKSPACE: u8 = 8;
+const CTRL_U: u8 = 21;
+const DELETE: u8 = 127;
+/// The exit code of shells for a command that Ctrl-C has ended.
+const CANCELLED_CODE: u8 = 130;
+/// The longest line that is typed without echo, in bytes.
+const HIDDEN_MAX_BYTES: usize = 64 * 1024;
 
 /// The program that opens a URL in the user's browser.
 const OPENER: &str = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
@@ -223,12 +231,18 @@ impl Process {
         let answered = read_hidden();
         // The line break that the terminal did not show.
         self.print_status("");
-        let line = answered
-            .map_err(|error| CliError::new(format!("cannot read from the terminal: {error}")))?;
-        let line = line.trim_end_matches(['\r', '\n']);
-        if line.contains(CTRL_C) || line.is_empty() {
+        let cannot = |error| CliError::new(format!("cannot read from the terminal: {error}"));
+        let Some(line) = answered.map_err(cannot)? else {
+            return Err(CliError::with_code(
+                "cancelled; nothing was done".to_owned(),
+                CANCELLED_CODE,
+            ));
+        };
+        if line.is_empty() {
             return Err(CliError::new("the input was empty; nothing was done"));
         }
+        let line = std::str::from_utf8(&line);
+        let line = line.map_err(|_| CliError::new("the input is not UTF-8; nothing was done"))?;
         Ok(SecretText::from(line.to_owned()))
     }
 
@@ -288,18 +302,44 @@ impl Process {
     }
 }
 
-/// Reads a line without echo. Ctrl-C must not end the process here: the terminal would stay without
-/// echo.
-fn read_hidden() -> io::Result<Zeroizing<String>> {
+/// Reads a line without echo, character by character: a control character is not a part of the line, and Ctrl-C ends the
+/// question at once. `None` after Ctrl-C, and after Ctrl-D in an empty line. No signal ends the process meanwhile: the
+/// terminal would stay without echo.
+fn read_hidden() -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let stdin = io::stdin();
     let before = tcgetattr(&stdin)?;
     let mut hidden = before.clone();
-    hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
+    hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG | LocalModes::ICANON);
+    // Each character at once, without a limit of time.
+    hidden.special_codes[SpecialCodeIndex::VMIN] = 1;
+    hidden.special_codes[SpecialCodeIndex::VTIME] = 0;
     tcsetattr(&stdin, OptionalActions::Flush, &hidden)?;
-    let mut line = Zeroizing::new(String::new());
-    let read = stdin.lock().read_line(&mut line);
+    let read = hidden_line(stdin.lock());
     tcsetattr(&stdin, OptionalActions::Now, &before)?;
-    read.map(|_| line)
+    read
+}
+
+/// A line of a terminal that does not edit it by itself: see [`read_hidden`].
+fn hidden_line(mut from: impl Read) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+    // With all its room from the start: a longer copy would leave a shorter one in memory.
+    let mut line = Zeroizing::new(Vec::with_capacity(HIDDEN_MAX_BYTES));
+    let mut byte = [0];
+    while from.read(&mut byte)? == 1 {
+        match byte[0] {
+            b'\r' | b'\n' => return Ok(Some(line)),
+            CTRL_C => return Ok(None),
+            CTRL_D if line.is_empty() => return Ok(None),
+            CTRL_U => line.clear(),
+            BACKSPACE | DELETE => {
+                // A character of UTF-8 with all its bytes.
+                while line.pop().is_some_and(|byte| byte & 0b1100_0000 == 0b1000_0000) {}
+            }
+            other if other < b' ' && other != b'\t' => {}
+            other if line.len() < HIDDEN_MAX_BYTES => line.push(other),
+            _ => return Err(io::Error::other("the line is too long")),
+        }
+    }
+    Ok(Some(line).filter(|line| !line.is_empty()))
 }
 
 /// A stream's whole content. `what` names it in errors, as the one when it is larger than
@@ -356,6 +396,30 @@ mod tests {
         let process = Process::with(&[("A", ""), ("B", "b")]);
         assert_eq!(process.text("A").unwrap(), None);
         assert_eq!(process.text("B").unwrap(), Some("b"));
+    }
+
+    #[test]
+    fn a_hidden_line_has_no_control_characters() {
+        let line = |typed: &str| {
+            let line = hidden_line(typed.as_bytes()).unwrap();
+            line.map(|line| String::from_utf8(line.to_vec()).unwrap())
+        };
+        for (typed, wanted) in [
+            ("hush\nrest", Some("hush")),
+            ("hush\r", Some("hush")),
+            ("\n", Some("")),
+            ("a\u{1a}b\u{1c}\tc\u{1b}\n", Some("ab\tc")),
+            ("aé\u{7f}b\u{8}c\u{7f}\u{7f}\u{7f}d\n", Some("d")),
+            ("typo\u{15}right\n", Some("right")),
+            ("hush\u{3}", None),
+            ("\u{4}", None),
+            ("a\u{4}b\n", Some("ab")),
+            ("", None),
+            ("no line break", Some("no line break")),
+        ] {
+            assert_eq!(line(typed).as_deref(), wanted, "{typed:?}");
+        }
+        assert!(hidden_line(&*vec![b'a'; HIDDEN_MAX_BYTES + 1]).is_err());
     }
 
     #[test]

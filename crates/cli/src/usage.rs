@@ -7,6 +7,7 @@ use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use postern_kinds::{Verb, access_key};
 
+use crate::arguments::normalized;
 use crate::kinds;
 use crate::process::command_prefix;
 
@@ -19,7 +20,9 @@ const SECRET_ARGUMENTS: [&str; 2] = ["login", "set"];
 pub fn parse_or_exit<P: Parser>() -> P {
     let words: Vec<_> = std::env::args_os().collect();
     let prefix = command_prefix(words.first().map(OsString::as_os_str));
-    let mut command = P::command().bin_name(prefix);
+    // As in kubectl, the last of several values counts: an alias can set a default.
+    let mut command = P::command().bin_name(prefix).args_override_self(true);
+    let words = normalized(&words, &command);
     let parsed = command
         .try_get_matches_from_mut(&words)
         .and_then(|matches| P::from_arg_matches(&matches))

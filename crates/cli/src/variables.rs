@@ -178,7 +178,13 @@ pub(crate) fn shell_lines(variables: &[Variable]) -> Zeroizing<Vec<u8>> {
     out
 }
 
-/// Lines of a `.env` file: `NAME="value"`, with `\n` for a line break.
+/// Whether readers of `.env` files differ in what they make of a value between double quotes, and take it as it is between
+/// single quotes.
+fn needs_single_quotes(value: &str) -> bool {
+    value.contains(['"', '$', '`']) && !value.contains(['\'', '\\', '\r'])
+}
+
+/// Lines of a `.env` file: `NAME="value"`, with `\n` for a line break, or `NAME='value'` without any escapes.
 ///
 /// # Errors
 /// For a value that is not UTF-8.
@@ -190,6 +196,10 @@ pub(crate) fn dotenv_lines(variables: &[Variable]) -> Result<Zeroizing<Vec<u8>>,
             CliError::new(message).hint("-o env prints it byte for byte, and -o json in base64")
         })?;
         out.push_str(&variable.name);
+        if needs_single_quotes(value) {
+            out.extend(["='", value, "'\n"]);
+            continue;
+        }
         out.push_str("=\"");
         for c in value.chars() {
             match c {
@@ -273,6 +283,10 @@ mod tests {
         let file = dotenv_lines(&variables).unwrap();
         let wanted = "A=\"it's\\n\\$x\"\nB=\"\\\"\\\\é\\r\"\nC=\"\"\n";
         assert_eq!(std::str::from_utf8(&file).unwrap(), wanted);
+        let quoted = self::data(&[("A", b"say \"hi\" $HOME `id`\n# x"), ("B", b"$it's")]);
+        let quoted = flags(None, &[]).variables(&[("db", &quoted)]).unwrap();
+        let wanted = "A='say \"hi\" $HOME `id`\n# x'\nB=\"\\$it's\"\n";
+        assert_eq!(std::str::from_utf8(&dotenv_lines(&quoted).unwrap()).unwrap(), wanted);
         let binary = self::data(&[("A", &[0xff])]);
         let variables = flags(None, &[]).variables(&[("db", &binary)]).unwrap();
         assert_eq!(**shell_lines(&variables), b"export A='\xff'\n"[..]);

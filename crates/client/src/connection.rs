@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::error::{CertificateProblem, Error};
-use crate::proxy::Proxy;
+use crate::proxy::{Proxy, authority};
 use crate::server_url::ServerUrl;
 use crate::tunnel;
 
@@ -35,7 +35,10 @@ pub(crate) async fn open(
 ) -> Result<Sender, Error> {
     let opened =
         tokio::time::timeout(CONNECT_TIMEOUT, handshakes(server, proxy, tls_name, tls, tasks));
-    let late = || Error::Timeout { address: server.authority(), after: CONNECT_TIMEOUT };
+    let late = || match proxy {
+        Some(proxy) => of_proxy(proxy, server, "no answer in time".to_owned()),
+        None => Error::Timeout { address: server.authority(), after: CONNECT_TIMEOUT },
+    };
     opened.await.map_err(|_| late())?
 }
 
@@ -75,13 +78,20 @@ pub(crate) async fn secure(
         None => connect(server.host(), server.port(), address.clone()).await?,
         // The proxy resolves the name of the server.
         Some(proxy) => {
-            let mut stream = connect(proxy.host(), proxy.port(), proxy.authority()).await?;
+            let stream = connect(proxy.host(), proxy.port(), proxy.authority()).await;
+            let mut stream = stream.map_err(|error| of_proxy(proxy, server, error.to_string()))?;
             tunnel::open(&mut stream, proxy, server).await?;
             stream
         }
     };
     let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await;
     stream.map_err(|error| Error::of_handshake(address.clone(), &error))
+}
+
+/// An error of a proxy on the way to a server.
+fn of_proxy(proxy: &Proxy, server: &ServerUrl, reason: String) -> Error {
+    let target = authority(server.host(), server.port());
+    Error::Proxy { proxy: proxy.authority(), target, reason }
 }
 
 async fn connect(host: &str, port: u16, address: String) -> Result<TcpStream, Error> {

@@ -1,5 +1,7 @@
 //! The export of spans to a receiver of the test's own: what arrives, and in whose trace.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
 

@@ -39,7 +39,7 @@ async fn objects_of_every_kind_come_from_one_file() {
 }
 
 #[tokio::test]
-async fn the_objects_namespace_counts_before_the_flags_and_that_before_the_sessions() {
+async fn the_objects_namespace_counts_before_the_sessions_and_must_be_that_of_the_flag() {
     let server = Server::start().await;
     let admin = admin(&server);
     let of = |name: &str, namespace: Option<&str>| {
@@ -48,9 +48,10 @@ async fn the_objects_namespace_counts_before_the_flags_and_that_before_the_sessi
         object.to_string()
     };
     for (name, own, flags, wanted) in [
-        ("a", Some("default"), &["-n", "platform"][..], "default"),
-        ("b", None, &["-n", "default"], "default"),
-        ("c", None, &[], "platform"),
+        ("a", Some("default"), &[][..], "default"),
+        ("b", Some("default"), &["-n", "default"], "default"),
+        ("c", None, &["-n", "default"], "default"),
+        ("d", None, &[], "platform"),
     ] {
         let arguments = [&["create", "-f", "-", "-o", "name"], flags].concat();
         let output = admin.run_with(&arguments, of(name, own).as_bytes()).await;
@@ -60,6 +61,13 @@ async fn the_objects_namespace_counts_before_the_flags_and_that_before_the_sessi
         let stored = server.client().get(&path).send().await.expect(200);
         assert_eq!(value_of(&stored), "hush");
     }
+    for command in ["create", "apply", "diff", "delete"] {
+        let arguments = [command, "-f", "-", "-n", "platform"];
+        let output = admin.run_with(&arguments, of("a", Some("default")).as_bytes()).await;
+        let wanted = "document 1: the object is in the namespace default, and -n names platform";
+        assert!(output.code > 0 && output.err.contains(wanted), "{command}: {}", output.err);
+    }
+    assert_eq!(admin.ok(&["get", "secrets", "-A", "-o", "name"]).await.lines().count(), 4);
 }
 
 #[tokio::test]

@@ -102,6 +102,49 @@ async fn one_object_is_printed_in_every_format() {
 }
 
 #[tokio::test]
+async fn objects_are_deleted_as_get_prints_them_by_labels_and_from_files() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    let objects = |names: &[&str]| -> String {
+        let one = |name: &&str| {
+            format!(
+                "---\napiVersion: management.platform.sh/v1\nkind: Team\n\
+                 metadata: {{name: {name}, labels: {{of: test}}}}\n"
+            )
+        };
+        names.iter().map(one).collect()
+    };
+    let file = admin.file("teams.yaml", objects(&["a", "b", "c", "d", "e"]));
+    admin.ok(&["apply", "-f", &file]).await;
+    // As `get -o name` prints them.
+    let (a, b) = ("team.management.platform.sh/a", "teams/b");
+    assert_eq!(admin.ok(&["delete", a, b, "-o", "name"]).await.lines().next(), Some(a));
+    let said = admin.fails(2, &["delete", "team/c", "user/admin"]).await;
+    assert!(said.contains("team/c"), "{said}");
+    admin.ok(&["delete", "team", "a", "--ignore-not-found"]).await;
+    admin.ok(&["delete", "teams", "-l", "of=other"]).await;
+    let names = admin.ok(&["delete", "teams", "-l", "of=test", "-o", "name"]).await;
+    assert_eq!(names.lines().count(), 3, "{names}");
+    for wrong in [&["delete", "teams"][..], &["delete", "teams", "a", "--all"], &["delete"]] {
+        admin.fails(2, wrong).await;
+    }
+    admin.ok(&["apply", "-f", &file]).await;
+    admin.ok(&["delete", "team", "e"]).await;
+    // An object that does not exist does not stop the others.
+    let output = admin.run(&["delete", "-f", &file, "-o", "name"]).await;
+    assert_eq!((output.code, output.text().lines().count()), (1, 4), "{}", output.err);
+    assert!(
+        output.err.contains("document 5") && output.err.contains("\"e\" not found"),
+        "{}",
+        output.err
+    );
+    admin.ok(&["delete", "-f", &file, "--ignore-not-found"]).await;
+    admin.ok(&["apply", "-f", &file]).await;
+    admin.ok(&["delete", "teams", "--all"]).await;
+    assert_eq!(admin.ok(&["get", "teams", "-o", "name"]).await, "");
+}
+
+#[tokio::test]
 async fn several_objects_are_deleted_and_an_error_does_not_stop_the_others() {
     let server = Server::start().await;
     let admin = admin(&server);

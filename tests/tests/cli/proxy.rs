@@ -117,7 +117,11 @@ async fn the_environment_names_the_proxy_and_its_credentials() {
     let said = user.clone().with("HTTPS_PROXY", "socks5://u:hush@h").fails(2, &["whoami"]).await;
     assert!(said.contains("HTTPS_PROXY: only http://") && !said.contains("hush"), "{said}");
     let said = user.clone().with("HTTPS_PROXY", "http://127.0.0.1:1").fails(1, &["whoami"]).await;
-    assert!(said.contains("no connection to 127.0.0.1:1"), "{said}");
+    assert!(said.contains("the proxy 127.0.0.1:1 does not connect to"), "{said}");
+    assert!(
+        said.contains("no connection to 127.0.0.1:1") && said.contains("HTTPS_PROXY"),
+        "{said}"
+    );
 }
 
 #[tokio::test]

@@ -41,7 +41,7 @@ const LIVES: [(&str, &str, &str, &str); 3] = [
         "postern-agent",
         "deployment/main-postern-agent",
         "service-account",
-        "metrics.enabled=true,settings.log=debug,virtualClusters[0].namespace=team-red,virtualClusters[0].name=red,\
+        "advertise.host=member.example.com,metrics.enabled=true,settings.log=debug,virtualClusters[0].namespace=team-red,virtualClusters[0].name=red,\
          metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true,\
          tlsRoute.enabled=true,tlsRoute.parentRefs[0].name=public",
     ),

@@ -33,6 +33,10 @@ pub struct Apply {
     #[arg(long)]
     force_conflicts: bool,
 
+    /// As in kubectl. Objects are always applied by the server
+    #[arg(long, hide = true)]
+    server_side: bool,
+
     /// With server: the server checks everything and stores nothing
     #[arg(long, value_name = "MODE", value_parser = ["none", "server"], default_value = "none")]
     dry_run: String,
@@ -55,7 +59,7 @@ pub struct Apply {
 impl Apply {
     /// Applies one object after the other, also after an error.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        let manifests = self.files.read(Verb::Patch, &self.connection, process)?;
+        let manifests = self.files.read(Verb::Patch, &self.connection, &self.namespace, process)?;
         self.check(&manifests)?;
         let mut session = Session::open(&self.connection, process)?;
         session.load_namespace(Some(&self.namespace)).await?;

@@ -152,7 +152,8 @@ impl FromFiles {
 
     /// Reads everything before anything is created.
     fn read(&self, process: &Process) -> Result<Vec<Result<Manifest, CliError>>, CliError> {
-        let manifests = self.files.read(Verb::Create, &self.connection, process)?;
+        let manifests =
+            self.files.read(Verb::Create, &self.connection, &self.namespace, process)?;
         let whole = matches!(self.output, Some(ObjectFormat::Json | ObjectFormat::Yaml));
         let mut understood = manifests.iter().flatten();
         match understood.find(|manifest| kinds::answers_with_credential(manifest.info) && !whole) {

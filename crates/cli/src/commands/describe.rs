@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, NamespaceFlag};
 use crate::kinds;
-use crate::output::{self, escape};
+use crate::output::{self, LAST_APPLIED, escape};
 use crate::process::Process;
 use crate::resources::{self, KindParser};
 use crate::session::Session;
@@ -148,12 +148,16 @@ fn describe(
     events: &Result<Vec<Value>, String>,
     now: i64,
 ) -> Zeroizing<String> {
-    for path in kinds::secret_fields(info) {
-        if let Some(values) = object.pointer_mut(&kinds::json_pointer(path)) {
+    let secrets: Vec<String> = kinds::secret_fields(info).map(kinds::json_pointer).collect();
+    for pointer in &secrets {
+        if let Some(values) = object.pointer_mut(pointer) {
             hide(values);
         }
     }
-    let metadata = object.get_mut("metadata").map(Value::take).unwrap_or_default();
+    let mut metadata = object.get_mut("metadata").map(Value::take).unwrap_or_default();
+    if let Some(annotations) = metadata["annotations"].as_object_mut() {
+        annotations.remove(LAST_APPLIED);
+    }
     let mut rows = vec![line("Name", &metadata["name"])];
     if info.is_namespaced() {
         rows.push(line("Namespace", &metadata["namespace"]));
@@ -166,13 +170,28 @@ fn describe(
     if !metadata["deletionTimestamp"].is_null() {
         let age = with_age(&metadata["deletionTimestamp"], now);
         rows.push(vec!["Deleted:".to_owned(), age]);
+    }
+    if !metadata["finalizers"].is_null() {
         rows.push(line("Finalizers", &metadata["finalizers"]));
+    }
+    let owners = metadata["ownerReferences"].as_array().into_iter().flatten();
+    let owners =
+        owners.map(|one| json!(format!("{}/{}", scalar(&one["kind"]), scalar(&one["name"]))));
+    let owners: Vec<Value> = owners.collect();
+    if !owners.is_empty() {
+        rows.push(line("Owners", &json!(owners)));
+    }
+    for (heading, field) in [("UID", "uid"), ("Generation", "generation")] {
+        if !metadata[field].is_null() {
+            rows.push(line(heading, &metadata[field]));
+        }
     }
     rows.push(line("Version", &metadata["resourceVersion"]));
     let mut out = Zeroizing::new(output::columns(&rows));
     for (name, value) in object.as_object().into_iter().flatten() {
         if !["apiVersion", "kind", "metadata"].contains(&name.as_str()) {
-            nested(name, value, 0, &mut out);
+            let at = Place { depth: 0, pointer: format!("/{name}"), secrets: &secrets };
+            nested(&title(name), value, &at, &mut out);
         }
     }
     out.push_str(&events_text(events, now));
@@ -232,23 +251,41 @@ fn age(text: &str, now: i64) -> Option<String> {
     Some(human_duration(now.saturating_sub(time.unix_seconds())))
 }
 
+/// Where a field is printed, and where it is in the object.
+struct Place<'a> {
+    depth: usize,
+    pointer: String,
+    /// The maps whose keys are chosen by users, as JSON pointers.
+    secrets: &'a [String],
+}
+
+impl Place<'_> {
+    /// The heading and the place of a field in this one.
+    fn field(&self, name: &str, deeper: usize) -> (String, Self) {
+        let is_key = self.secrets.contains(&self.pointer);
+        let heading = if is_key { escape(name) } else { title(name) };
+        let pointer = format!("{}/{name}", self.pointer);
+        (heading, Self { depth: self.depth + deeper, pointer, secrets: self.secrets })
+    }
+}
+
 /// A field and what is in it, indented.
-fn nested(name: &str, value: &Value, depth: usize, out: &mut String) {
-    let indent = "  ".repeat(depth);
-    let title = title(name);
+fn nested(heading: &str, value: &Value, at: &Place<'_>, out: &mut String) {
+    let indent = "  ".repeat(at.depth);
     // Writing to a String does not fail.
     let _ = match value {
-        Value::Object(fields) if !fields.is_empty() => writeln!(out, "{indent}{title}:"),
+        Value::Object(fields) if !fields.is_empty() => writeln!(out, "{indent}{heading}:"),
         Value::Array(items) if items.iter().any(|item| item.is_object() || item.is_array()) => {
-            writeln!(out, "{indent}{title}:")
+            writeln!(out, "{indent}{heading}:")
         }
-        Value::Object(_) => writeln!(out, "{indent}{title}:  <none>"),
-        other => writeln!(out, "{indent}{title}:  {}", scalar(other)),
+        Value::Object(_) => writeln!(out, "{indent}{heading}:  <none>"),
+        other => writeln!(out, "{indent}{heading}:  {}", scalar(other)),
     };
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
-                nested(name, value, depth + 1, out);
+                let (heading, at) = at.field(name, 1);
+                nested(&heading, value, &at, out);
             }
         }
         Value::Array(items) => {
@@ -256,16 +293,17 @@ fn nested(name: &str, value: &Value, depth: usize, out: &mut String) {
                 let mut text = String::new();
                 match item {
                     Value::Object(fields) => {
-                        fields
-                            .iter()
-                            .for_each(|(name, value)| nested(name, value, depth + 2, &mut text));
+                        for (name, value) in fields {
+                            let (heading, at) = at.field(name, 2);
+                            nested(&heading, value, &at, &mut text);
+                        }
                     }
-                    other => nested("-", other, depth + 2, &mut text),
+                    other => nested("-", other, &at.field("-", 2).1, &mut text),
                 }
                 // A dash where the first line of the item begins.
-                let at = 2 * (depth + 1);
-                if text.len() > at + 2 {
-                    text.replace_range(at..at + 2, "- ");
+                let start = 2 * (at.depth + 1);
+                if text.len() > start + 2 {
+                    text.replace_range(start..start + 2, "- ");
                 }
                 out.push_str(&text);
             }
@@ -368,11 +406,20 @@ Events:
     #[test]
     fn values_of_secrets_are_sizes() {
         let object = json!({
-            "metadata": { "name": "db", "namespace": "a" },
-            "spec": { "data": { "tls.crt": "aHVzaA==", "odd": "!" } },
+            "metadata": {
+                "name": "db", "namespace": "a",
+                "annotations": { LAST_APPLIED: "{\"spec\":{\"data\":{\"a\":\"aHVzaA==\"}}}" },
+            },
+            "spec": { "data": { "tls.crt": "aHVzaA==", "odd": "!", "dbURL": "", "password": "" } },
         });
         let text = describe(&SharedSecret::INFO, object, &Err("no".to_owned()), 0);
-        assert!(text.contains("tls.crt:  4 bytes\n") && text.contains("dd:  (hidden)"), "{text:?}");
+        assert!(
+            text.contains("tls.crt:  4 bytes\n") && text.contains(" odd:  (hidden)"),
+            "{text:?}"
+        );
+        // Keys of secrets are as users have named them.
+        assert!(text.contains(" dbURL:  ") && text.contains(" password:  "), "{text:?}");
+        assert!(text.contains("Annotations:   <none>\n"), "{text:?}");
         assert!(!text.contains("aHVz") && text.contains("Namespace:     a\n"), "{text:?}");
         assert!(text.ends_with("Events:  <not readable: no>\n"), "{text:?}");
     }

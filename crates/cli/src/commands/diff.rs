@@ -16,7 +16,7 @@ use crate::flags::{ConnectionFlags, NamespaceFlag};
 use crate::kinds;
 use crate::manifest::Manifest;
 use crate::manifest_files::FileFlags;
-use crate::output::{escape, full_name};
+use crate::output::{LAST_APPLIED, escape, full_name};
 use crate::process::Process;
 use crate::session::Session;
 
@@ -36,6 +36,10 @@ pub struct Diff {
     /// Take fields that another field manager owns
     #[arg(long)]
     force_conflicts: bool,
+
+    /// As in kubectl. Objects are always applied by the server
+    #[arg(long, hide = true)]
+    server_side: bool,
 
     /// The owner of the applied fields
     #[arg(long, value_name = "NAME", default_value = FIELD_MANAGER)]
@@ -61,7 +65,7 @@ impl Diff {
 
     /// Whether there are differences.
     async fn compare(&self, process: &Process) -> Result<bool, CliError> {
-        let manifests = self.files.read(Verb::Patch, &self.connection, process)?;
+        let manifests = self.files.read(Verb::Patch, &self.connection, &self.namespace, process)?;
         let mut session = Session::open(&self.connection, process)?;
         session.load_namespace(Some(&self.namespace)).await?;
         let namespace = session.namespace_or(&self.namespace);
@@ -131,6 +135,10 @@ fn comparable(object: Object, is_new: bool) -> Value {
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
         metadata.remove("resourceVersion");
+        // Applying does not change it.
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove(LAST_APPLIED);
+        }
         if is_new {
             // The server chooses them anew in every dry run.
             metadata.remove("uid");
@@ -202,7 +210,10 @@ mod tests {
     use super::*;
 
     fn object(spec: &Value) -> Object {
-        let metadata = json!({ "name": "db", "resourceVersion": "1", "uid": "u" });
+        let annotations = json!({ LAST_APPLIED: "{\"spec\":{\"data\":{\"a\":\"aHVzaA==\"}}}" });
+        let metadata = json!({
+            "name": "db", "resourceVersion": "1", "uid": "u", "annotations": annotations,
+        });
         Object::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
     }
 

@@ -96,11 +96,16 @@ async fn edit(
         Ok(object) => without_managed_fields(object),
         Err(error) => return Err(session.explain_named(of, name, &error).await),
     };
-    let file = EditedFile::create(process)?;
-    match edit_file(session, of, &original, &file, process).await {
+    let mut file = EditedFile::create(process)?;
+    match edit_file(session, of, &original, &mut file, process).await {
         Ok(edited) => {
             file.remove()?;
             Ok(edited)
+        }
+        Err(error) if file.is_unchanged() => {
+            // Without what was edited, it has nothing that could be lost.
+            let _ = file.remove();
+            Err(error)
         }
         Err(error) => {
             Err(error.hint(format!("what was edited is kept in {}", file.path().display())))
@@ -112,13 +117,13 @@ async fn edit_file(
     session: &mut Session,
     of: Collection<'_>,
     original: &Value,
-    file: &EditedFile,
+    file: &mut EditedFile,
     process: &Process,
 ) -> Result<Option<Object>, CliError> {
     let mut body = Zeroizing::new(encode_yaml(original));
     let mut failure: Option<String> = None;
     for _ in 0..ROUNDS_MAX {
-        file.write(&Zeroizing::new(header(failure.as_deref()) + &body))?;
+        file.write(Zeroizing::new(header(failure.as_deref()) + &body))?;
         let edited = without_comments(&file.edit(process)?)?;
         if edited.trim().is_empty() || *edited == *body {
             return match failure {
@@ -127,7 +132,10 @@ async fn edit_file(
                 Some(failure) => Err(CliError::new(failure)),
             };
         }
-        let round = take(session, of, original, edited.as_bytes()).await?;
+        // Errors name the lines of the file as it is opened again: below the comments and the reason, which is one line.
+        let above = header(Some("reason")).lines().count();
+        let numbered = Zeroizing::new("\n".repeat(above) + &edited);
+        let round = take(session, of, original, numbered.as_bytes()).await?;
         match round {
             Round::Written(object) => return Ok(Some(*object)),
             Round::Unchanged => return Ok(None),

@@ -133,8 +133,7 @@ pub enum Command {
     /// The variable POSTERN_ACCESS_KEY is not passed on.
     Run(Box<run::Run>),
     /// Delete objects.
-    #[command(subcommand)]
-    Delete(ByKind<delete::Delete>),
+    Delete(Box<delete::DeleteCommand>),
     /// Give users and teams access to an object.
     #[command(subcommand)]
     Share(ByKind<share::Share>),
@@ -225,8 +224,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::List(ByKind::Special(none)) => match none {},
         Command::List(ByKind::Generic(command)) => command.run(process).await,
         Command::Create(command) => command.run(process).await,
-        Command::Delete(ByKind::Special(command)) => command.run(process).await,
-        Command::Delete(ByKind::Generic(command)) => command.run(process).await,
+        Command::Delete(command) => command.run(process).await,
         Command::Share(ByKind::Special(none)) | Command::Unshare(ByKind::Special(none)) => {
             match none {}
         }

@@ -130,7 +130,7 @@ impl Condition {
                 let mut conditions =
                     object["status"]["conditions"].as_array().into_iter().flatten();
                 let found = conditions.find(|one| same(&one["type"], condition));
-                found.is_some_and(|one| same(&one["status"], status))
+                found.is_some_and(|one| same(&one["status"], status) && is_current(object, one))
             }
             Self::Path { path, value } => {
                 // A list may still be too short for an index.
@@ -142,6 +142,14 @@ impl Condition {
             }
         }
     }
+}
+
+/// Whether a condition is about the object as it is, and not about an earlier generation of it.
+fn is_current(object: &Value, condition: &Value) -> bool {
+    let observed = condition["observedGeneration"].as_i64();
+    let observed = observed.or(object["status"]["observedGeneration"].as_i64());
+    let generation = object["metadata"]["generation"].as_i64();
+    observed.zip(generation).is_none_or(|(observed, generation)| observed >= generation)
 }
 
 /// How waiting for one object has ended.
@@ -335,6 +343,24 @@ mod tests {
         }
         for wrong in ["", "deleted", "condition=", "jsonpath=", "jsonpath={.a", "jsonpath={}"] {
             assert!(condition(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_condition_of_an_earlier_generation_does_not_count() {
+        let ready = condition("condition=Ready").unwrap();
+        for (generation, of_condition, of_status, wanted) in [
+            (json!(2), json!(1), json!(null), false),
+            (json!(2), json!(2), json!(1), true),
+            (json!(2), json!(null), json!(1), false),
+            (json!(2), json!(null), json!(null), true),
+            (json!(null), json!(1), json!(null), true),
+        ] {
+            let one =
+                json!({ "type": "Ready", "status": "True", "observedGeneration": of_condition });
+            let status = json!({ "observedGeneration": of_status, "conditions": [one] });
+            let object = json!({ "metadata": { "generation": generation }, "status": status });
+            assert_eq!(ready.holds(&object), wanted, "{object}");
         }
     }
 

@@ -179,6 +179,11 @@ fn take(change: SecretChange, paths: &[SecretPath], all: &mut [Data], process: &
     let SecretChange { index, state } = change;
     match state {
         Ok(Some(data)) => {
+            // The watch has said that the key is gone. The command does not run without it.
+            if paths[index].key.as_ref().is_some_and(|key| !data.contains_key(key)) {
+                process.print_warning("the command goes on with the earlier values");
+                return false;
+            }
             all[index] = data;
             true
         }

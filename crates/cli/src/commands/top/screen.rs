@@ -44,7 +44,7 @@ pub(super) fn picture(report: &Report, title: &str, notes: &[String], size: Size
     let mut lines = vec![Line::new(Style::Heading, title)];
     let problems = notes.iter().chain(&report.problems);
     lines.extend(problems.map(|problem| Line::new(Style::Problem, escape(problem))));
-    lines.extend(plain(&output::columns(&text::summary(report))));
+    lines.extend(summary(&text::summary(report), size.columns));
     let tables = text::tables(report);
     let mut free = size.rows.saturating_sub(lines.len());
     for (at, table) in tables.iter().enumerate() {
@@ -73,6 +73,34 @@ pub(super) fn whole(report: &Report) -> String {
         }
     }
     text
+}
+
+/// The figures above the tables: in columns if the window is wide enough, and else as many in a line as fit.
+fn summary(rows: &[Vec<String>], columns: usize) -> Vec<Line> {
+    let aligned = plain(&output::columns(rows));
+    let width = |text: &str| text.chars().count();
+    if aligned.iter().all(|line| width(&line.text) <= columns) {
+        return aligned;
+    }
+    let names = rows.iter().filter_map(|row| row.first()).map(|name| width(name)).max();
+    let indent = names.unwrap_or_default() + 2;
+    let mut lines = Vec::new();
+    for row in rows {
+        let Some((name, figures)) = row.split_first() else { continue };
+        let mut text = format!("{name:<indent$}");
+        for (at, figure) in figures.iter().enumerate() {
+            let is_first = at == 0 || width(&text) == indent;
+            if !is_first && width(&text) + 2 + width(figure) > columns {
+                lines.push(Line::new(Style::Plain, std::mem::take(&mut text)));
+                text = " ".repeat(indent);
+            } else if !is_first {
+                text.push_str("  ");
+            }
+            text.push_str(figure);
+        }
+        lines.push(Line::new(Style::Plain, text));
+    }
+    lines
 }
 
 fn plain(text: &str) -> Vec<Line> {

@@ -94,3 +94,17 @@ fn the_whole_report_has_every_row() {
     assert_eq!(text.lines().filter(|line| line.starts_with('o')).count(), 9, "{text}");
     assert!(text.contains("no watches\n"), "{text}");
 }
+
+#[test]
+fn no_figure_is_cut_off_in_a_narrow_window() {
+    let report = report();
+    let figures: Vec<String> = text::summary(&report).concat();
+    for columns in [60, 80, 100, 250] {
+        let lines = picture(&report, "title", &[], Size { columns, rows: 50 });
+        let all: Vec<_> = lines.iter().map(|line| line.text.as_str()).collect();
+        assert!(all.iter().all(|line| line.chars().count() <= columns), "{columns}: {all:?}");
+        for figure in &figures {
+            assert!(all.iter().any(|line| line.contains(figure)), "{columns}: {figure}: {all:?}");
+        }
+    }
+}
