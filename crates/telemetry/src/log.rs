@@ -84,15 +84,14 @@ impl Lines {
         };
         let mut line = String::new();
         lines.format_event(context, Writer::new(&mut line), event)?;
-        write!(writer, "{} audit_id={}", line.trim_end_matches('\n'), ids.audit_id)?;
-        if let Some(trace) = ids.trace() {
-            write!(writer, " trace_id={:032x}", trace.trace_id)?;
-        }
-        let request_id = ids.request_id().to_string();
-        if request_id != ids.audit_id.to_string() {
-            write!(writer, " request_id={request_id}")?;
-        }
-        writeln!(writer)
+        writeln!(
+            writer,
+            "{} audit_id={} trace_id={:032x} request_id={}",
+            line.trim_end_matches('\n'),
+            ids.audit_id,
+            ids.trace_id(),
+            ids.request_id()
+        )
     }
 }
 

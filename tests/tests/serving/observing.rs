@@ -54,7 +54,8 @@ async fn a_text_log_line_ends_with_the_ids_of_its_request() {
     let client = server.client();
     let request = client.get(&secret_path("none")).header("audit-id", ID);
     request.header("traceparent", TRACEPARENT).send().await.expect(404);
-    let ids = format!(" audit_id={ID} trace_id=4bf92f3577b34da6a3ce929d0e0e4736");
+    // Without an id of the client, the request id is the audit id.
+    let ids = format!(" audit_id={ID} trace_id=4bf92f3577b34da6a3ce929d0e0e4736 request_id={ID}");
     wait::until("the line", async || {
         server.home().logged().lines().any(|line| line.ends_with(&ids)).then_some(())
     })
