@@ -84,6 +84,11 @@ async fn selections_and_namespaces() {
     );
     let table = admin.ok(&["get", "secrets", "-A", "--show-labels"]).await;
     assert!(table.starts_with("NAMESPACE ") && table.contains("team=blue,tier=1\n"), "{table}");
+    // Rows without headings are not apart, and no heading is printed for an object that does not exist.
+    let rows = admin.ok(&["get", "users,namespaces", "--no-headers"]).await;
+    assert!(!rows.contains("\n\n") && rows.lines().count() > 2, "{rows}");
+    let output = admin.run(&["get", "user", "absent", "-o", "custom-columns=A:.kind"]).await;
+    assert_eq!((output.code, output.text()), (1, ""), "{}", output.err);
     let bare = admin.ok(&["get", "secrets", "-A", "--no-headers"]).await;
     assert_eq!(bare.lines().count(), 3, "{bare}");
     // kubectl takes -n for kinds without namespaces, too.

@@ -63,6 +63,9 @@ async fn each_version_of_a_secret_is_printed() {
     assert_eq!(one.lines_to("A=").await.last().unwrap(), "export A='2'");
     let second: Value = serde_json::from_str(&object(&mut json).await).unwrap();
     assert_eq!(second["spec"]["data"]["A"], "Mg==");
+    // A version that cannot be printed does not end the command.
+    admin.ok(&["set", "secret", "db.no-name", "x"]).await;
+    lines.error_line("this version of the secret is not printed").await;
     admin.ok(&["delete", "secret", "db"]).await;
     lines.error_line("the secret db was deleted").await;
     admin.ok(&["set", "secret", "db.C", "new"]).await;

@@ -3,6 +3,7 @@
 use postern_client::{Change, ChangeType, Collection, Representation, Selection};
 use postern_meta::object::Object;
 use serde_json::Value;
+use zeroize::Zeroizing;
 
 use super::secret_read::{ReadSecret, Sizes, data_of};
 use super::secrets::GetSecret;
@@ -108,26 +109,40 @@ impl GetSecret {
         path: SecretPath,
         process: &Process,
     ) -> Result<(), CliError> {
-        let (mut changes, mut state) = SecretChanges::begin(session, of, path.clone()).await?;
+        let (mut changes, first) = SecretChanges::begin(session, of, path.clone()).await?;
+        let mut text = match first {
+            Some(first) => self.version(&path, first, process)?,
+            None => None,
+        };
         loop {
-            match state {
-                Some(state) => self.print_version(&path, state, process)?,
-                None => process.print_note(&format!("the secret {} was deleted", path.name)),
+            if let Some(text) = text {
+                process.write_stdout(&text)?;
             }
-            state = changes.next(session).await?;
+            let Some(state) = changes.next(session).await? else {
+                process.print_note(&format!("the secret {} was deleted", path.name));
+                text = None;
+                continue;
+            };
+            // A later version can be correct again.
+            text = self.version(&path, state, process).unwrap_or_else(|error| {
+                process.print_error(&error);
+                process.print_warning("this version of the secret is not printed");
+                None
+            });
         }
     }
 
-    /// Prints one version: a YAML document, a JSON object, or lines with an empty one behind them.
-    fn print_version(
+    /// The text of one version: a YAML document, a JSON object, or lines with an empty one behind them. `None` if it does
+    /// not have the key.
+    fn version(
         &self,
         path: &SecretPath,
         state: SecretState,
         process: &Process,
-    ) -> Result<(), CliError> {
+    ) -> Result<Option<Zeroizing<Vec<u8>>>, CliError> {
         let SecretState { object, data } = state;
         if path.key.as_ref().is_some_and(|key| !data.contains_key(key)) {
-            return Ok(());
+            return Ok(None);
         }
         let mut text = self
             .text(ReadSecret { path: path.clone(), object, data, sizes: Sizes::new() }, process)?;
@@ -136,6 +151,6 @@ impl GetSecret {
             Some(OutputFormat::Yaml) => text.extend_from_slice(b"---\n"),
             _ => text.push(b'\n'),
         }
-        process.write_stdout(&text)
+        Ok(Some(text))
     }
 }

@@ -86,7 +86,11 @@ impl Get {
             Some(OutputFormat::Name) => all.iter().map(names).collect::<String>().into(),
             Some(OutputFormat::CustomColumns(columns)) => {
                 let items = all.iter().flat_map(|objects| &objects.items);
-                let rows = items.map(|item| cells(columns, item)).collect::<Result<_, _>>()?;
+                let rows: Vec<_> =
+                    items.map(|item| cells(columns, item)).collect::<Result<_, _>>()?;
+                if rows.is_empty() && wanted.iter().all(|one| one.name.is_some()) {
+                    return Ok(());
+                }
                 custom_table(columns, rows, self.no_headers)
             }
             Some(format) => {
@@ -116,7 +120,7 @@ impl Get {
                 TablePrinter::new(&objects.table, self.table_options(objects.info, kind));
             let lines = printer.lines(&objects.items);
             process.write_stdout(format!("{separator}{lines}").as_bytes())?;
-            separator = "\n";
+            separator = if self.no_headers { "" } else { "\n" };
         }
         Ok(())
     }
