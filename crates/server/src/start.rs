@@ -221,6 +221,7 @@ pub async fn init(settings: Settings, source: Arc<dyn Source>) -> anyhow::Result
             "pass --store: a database in the data directory is prepared by postern serve"
         );
     };
+    check_no_kubeconfig(&settings.data_dir, remote)?;
     let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
     let keys = KeySource::new(&settings.keyring, &dir);
     let sealed = Arc::new(database::open_remote(&keys, remote, true).await?);
@@ -244,6 +245,19 @@ pub async fn init(settings: Settings, source: Arc<dyn Source>) -> anyhow::Result
         remote.url
     );
     Ok(dir.admin_kubeconfig())
+}
+
+/// Checks that no kubeconfig of an administrator would be overwritten: it may have the only key of another store.
+fn check_no_kubeconfig(data_dir: &Path, remote: &RemoteStore) -> anyhow::Result<()> {
+    let path = DataDir::admin_kubeconfig_in(data_dir);
+    anyhow::ensure!(
+        std::fs::symlink_metadata(&path).is_err(),
+        "{} exists, and may have the only key of an administrator: if the store {} is prepared already, run postern \
+         serve; otherwise move the file away, or pass another --data-dir",
+        path.display(),
+        remote.url
+    );
+    Ok(())
 }
 
 /// The operator's certificate, or else one that is signed by the authority of the store or of the key directory.

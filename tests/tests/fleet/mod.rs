@@ -335,6 +335,24 @@ async fn the_at_rest_key_changes_when_all_servers_have_the_new_one() {
 }
 
 #[tokio::test]
+async fn init_does_not_replace_the_kubeconfig_of_another_store() {
+    let etcd = Etcd::start().await;
+    let first = init(&etcd.store("/one")).await;
+    let kubeconfig = std::fs::read_to_string(first.kubeconfig()).unwrap();
+    let store = etcd.store("/two");
+    let setup = Setup::bare(&first).argument("init").argument("--data-dir").argument(first.data());
+    let refused = on(setup, &store).run_to_end().await;
+    assert!(
+        !refused.status.success() && refused.stderr.contains("move the file away"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(std::fs::read_to_string(first.kubeconfig()).unwrap(), kubeconfig);
+    // Nothing was written to the other store either: another machine can still prepare it.
+    init(&store).await;
+}
+
+#[tokio::test]
 async fn each_server_writes_its_name_into_its_audit_log_and_divides_the_limits() {
     let etcd = Etcd::start().await;
     let servers = three(&etcd).await;
