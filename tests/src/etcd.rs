@@ -6,8 +6,10 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use serde_json::json;
 use tokio::net::TcpStream;
 
+use crate::etcd_cluster::post;
 use crate::kubectl::repository;
 use crate::{Home, wait};
 
@@ -58,6 +60,13 @@ impl Etcd {
     #[must_use]
     pub fn store(&self, prefix: &str) -> String {
         format!("etcd://127.0.0.1:{}{prefix}", self.client_port)
+    }
+
+    /// Raises or removes the alarm that etcd raises when its storage is full. It then takes no writes.
+    pub async fn set_full(&self, is_full: bool) {
+        let action = if is_full { "ACTIVATE" } else { "DEACTIVATE" };
+        let body = json!({ "action": action, "memberID": "1", "alarm": "NOSPACE" }).to_string();
+        post(self.client_port, "/v3/maintenance/alarm".to_owned(), body).await.unwrap();
     }
 
     /// Ends the process without notice.

@@ -251,7 +251,7 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
     assert!(copied.success());
 }
 
-async fn post(port: u16, path: String, body: String) -> Result<Value, String> {
+pub(crate) async fn post(port: u16, path: String, body: String) -> Result<Value, String> {
     let stream =
         TcpStream::connect(("127.0.0.1", port)).await.map_err(|error| error.to_string())?;
     let (mut sender, connection) =

@@ -130,7 +130,12 @@ impl DataDir {
 
     /// The path of the administrator's kubeconfig.
     pub fn admin_kubeconfig(&self) -> PathBuf {
-        self.root.join("admin.kubeconfig")
+        Self::admin_kubeconfig_in(&self.root)
+    }
+
+    /// The path of the administrator's kubeconfig in a data directory, which may not exist.
+    pub(crate) fn admin_kubeconfig_in(root: &Path) -> PathBuf {
+        root.join("admin.kubeconfig")
     }
 }
 

@@ -17,12 +17,13 @@ use postern_registry::cache::Cache;
 use postern_registry::clock::Source;
 use postern_registry::registry::Registry;
 use postern_registry::registry::first_start::{self, Prepared};
+use postern_registry::registry::format;
 use postern_registry::registry::issued_tokens;
 use postern_registry::registry::namespace_names::{self, GivenNames};
 use postern_registry::signing_keys::{self, TokenPolicy};
 use postern_registry::{controllers, default_namespaces, default_roles, kubeconfig};
 use postern_store::seal::Sealed;
-use postern_store::{RemoteStore, Store, Watch};
+use postern_store::{Member, RemoteStore, Store, Watch};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -45,6 +46,9 @@ use crate::{database, listen};
 
 /// How long the shutdown waits for each last step.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What etcd answers to a request for a lease when its storage is full.
+const ETCD_IS_FULL: &str = "database space exceeded";
 
 /// The settings of the server.
 #[derive(Clone, Debug)]
@@ -197,8 +201,8 @@ pub async fn open(
     spawn_supervised(&mut background, &registry, &server, watch, settings.history);
     default_namespaces::restore(&registry).await;
     default_roles::restore(&registry).await;
-    let name = member_name(&settings, address);
-    let unusable = join_others(&mut background, &sealed, &registry, &server, &keys, name).await?;
+    let me = (&settings, address);
+    let unusable = join_others(&mut background, &sealed, &registry, &server, &keys, me).await?;
     server.set_loaded();
     warn_of_new_authority(tls.is_new_authority && !first, &dir);
     let kubeconfig = read_kubeconfig(&dir.admin_kubeconfig()).map(|_| dir.admin_kubeconfig());
@@ -221,6 +225,7 @@ pub async fn init(settings: Settings, source: Arc<dyn Source>) -> anyhow::Result
             "pass --store: a database in the data directory is prepared by postern serve"
         );
     };
+    check_no_kubeconfig(&settings.data_dir, remote)?;
     let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
     let keys = KeySource::new(&settings.keyring, &dir);
     let sealed = Arc::new(database::open_remote(&keys, remote, true).await?);
@@ -244,6 +249,19 @@ pub async fn init(settings: Settings, source: Arc<dyn Source>) -> anyhow::Result
         remote.url
     );
     Ok(dir.admin_kubeconfig())
+}
+
+/// Checks that no kubeconfig of an administrator would be overwritten: it may have the only key of another store.
+fn check_no_kubeconfig(data_dir: &Path, remote: &RemoteStore) -> anyhow::Result<()> {
+    let path = DataDir::admin_kubeconfig_in(data_dir);
+    anyhow::ensure!(
+        std::fs::symlink_metadata(&path).is_err(),
+        "{} exists, and may have the only key of an administrator: if the store {} is prepared already, run postern \
+         serve; otherwise move the file away, or pass another --data-dir",
+        path.display(),
+        remote.url
+    );
+    Ok(())
 }
 
 /// The operator's certificate, or else one that is signed by the authority of the store or of the key directory.
@@ -279,7 +297,7 @@ async fn join_others(
     registry: &Arc<Registry>,
     server: &Server,
     keys: &KeySource,
-    name: String,
+    (settings, address): (&Settings, SocketAddr),
 ) -> anyhow::Result<watch::Receiver<Option<String>>> {
     let (unusable, end) = watch::channel(None);
     let is_shared = sealed.fleet().is_some();
@@ -288,13 +306,16 @@ async fn join_others(
     }
     let membership = Arc::new(Membership {
         id: registry.servers().id().clone(),
-        address: name,
+        address: member_name(settings, address),
         sealed: sealed.clone(),
         keys: keys.clone(),
         announced_keys: parking_lot::Mutex::default(),
         unusable,
     });
-    membership.announce().await?;
+    if let Err(error) = membership.announce().await {
+        // The task below announces this server. It makes no key active before that.
+        may_join_later(error, settings, sealed).await?;
+    }
     let rotate = move || membership.clone().rotate();
     background.spawn(supervise("at-rest-key", server.restarts().clone(), rotate));
     if is_shared {
@@ -303,6 +324,49 @@ async fn join_others(
         background.spawn(supervise("members", server.restarts().clone(), follow));
     }
     Ok(end)
+}
+
+/// Checks that a server can start that cannot announce itself, because etcd is full. It serves, and the others do not
+/// count it. Otherwise the start fails with the error.
+async fn may_join_later(
+    error: anyhow::Error,
+    settings: &Settings,
+    sealed: &Sealed,
+) -> anyhow::Result<()> {
+    let is_full = |error: &postern_store::Error| error.to_string().contains(ETCD_IS_FULL);
+    let Some(remote) =
+        settings.store.as_ref().filter(|_| error.downcast_ref().is_some_and(is_full))
+    else {
+        return Err(error);
+    };
+    check_unannounced(sealed, &remote.members().await?).context(
+        "etcd is full, so this server cannot announce itself, and may not start without that",
+    )?;
+    tracing::error!(
+        "this server starts read-only, and the other servers do not count it until etcd has space: {error:#}"
+    );
+    Ok(())
+}
+
+/// Checks that a server that is not counted misses nothing that the announced servers can decide without it: which at-rest
+/// key becomes active, and which format is written. While etcd is full, they can announce nothing new. After that, this
+/// server is announced long before a decision.
+fn check_unannounced(sealed: &Sealed, members: &[Member]) -> anyhow::Result<()> {
+    let own = sealed.key_ids();
+    for Member { address, format, seal_keys, .. } in members {
+        anyhow::ensure!(
+            *format <= format::NEWEST,
+            "the server {address} has a newer version: upgrade this server, or free space in etcd first"
+        );
+        for key in seal_keys.iter().filter(|key| !own.contains(key)) {
+            anyhow::ensure!(
+                key.parse().is_ok_and(|id| sealed.is_retired(id)),
+                "the server {address} has the at-rest key {key}, and this one lacks it: copy that server's keyring, or \
+                 free space in etcd first"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Warns that clients do not trust this server yet.
@@ -590,4 +654,44 @@ fn spawn_supervised(
 
 async fn watch_queue(flow: Arc<Flow>) {
     flow.watch_queue().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_store::hostile::{Faults, Remote};
+    use postern_store::seal::Keyring;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_starts_unannounced_only_if_the_others_can_decide_nothing_without_it() {
+        let remote = Remote::new(Faults::default());
+        let first = Keyring::generate().unwrap();
+        let second = first.rotated().unwrap();
+        let sealed = Sealed::open(remote.connect(), second.clone()).await.unwrap();
+        let member = |format, keyring: &Keyring| Member {
+            id: "other".into(),
+            address: "other:1".to_owned(),
+            format,
+            seal_keys: keyring.ids().iter().map(ToString::to_string).collect(),
+        };
+        check_unannounced(&sealed, &[]).unwrap();
+        let same = [member(format::NEWEST, &first), member(format::NEWEST, &second)];
+        check_unannounced(&sealed, &same).unwrap();
+        let newer = check_unannounced(&sealed, &[member(format::NEWEST + 1, &second)]);
+        assert!(newer.unwrap_err().to_string().contains("has a newer version"));
+
+        // Another server can make its third key active without this one.
+        let third = second.rotated().unwrap();
+        let others = [member(format::NEWEST, &third)];
+        let lacks = check_unannounced(&sealed, &others).unwrap_err().to_string();
+        assert!(lacks.contains(&third.current().to_string()), "{lacks}");
+        assert!(lacks.contains("copy that server's keyring"), "{lacks}");
+        // A retired key cannot become active any more. A server that was set up later may lack it.
+        sealed.use_keyring(third.clone()).await.unwrap();
+        sealed.activate_prepared_key().await.unwrap();
+        let late = third.without(second.current()).unwrap();
+        sealed.use_keyring(late).await.unwrap();
+        check_unannounced(&sealed, &others).unwrap();
+    }
 }

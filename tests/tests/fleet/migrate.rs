@@ -164,6 +164,38 @@ async fn a_server_moves_to_etcd_and_back() {
 }
 
 #[tokio::test]
+async fn of_two_migrations_at_once_one_moves_the_data_and_the_other_one_says_so() {
+    let (etcd, home) = (Etcd::start().await, Home::new());
+    let server = Setup::on(&home).start().await;
+    create(&server.client(), "kept").await;
+    server.stop().await;
+    let (sides, user) = (Sides::new(&home, &etcd.store("/twice")), CliUser::new());
+    let arguments = sides.to_etcd();
+    let (one, two) = tokio::join!(user.run(&arguments), user.run(&arguments));
+    let again = user.run(&arguments).await;
+    let mut earlier = 0;
+    for ended in [&one, &two, &again] {
+        assert_eq!((ended.code, ended.text()), (0, "moved\n"), "{ended:?}");
+        earlier += usize::from(ended.err.contains("An earlier run has moved the data"));
+    }
+    assert_eq!(earlier, 2, "{one:?} {two:?}");
+    // The database of the source is still there, and can be used again.
+    let directory = home.data().join("db");
+    let database = directory.join("postern.redb");
+    assert!(!database.exists());
+    std::fs::remove_file(directory.join("migration")).unwrap();
+    for entry in std::fs::read_dir(&directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().replace(".moved", "");
+        std::fs::rename(&path, directory.join(name)).unwrap();
+    }
+    let server = Setup::on(&home).start().await;
+    let read = server.client().get(&secret_path("kept")).send().await.expect(200);
+    assert_eq!(value_of(&read), "kept");
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_migration_that_is_killed_goes_on_and_never_leaves_two_stores() {
     let (etcd, home) = (Etcd::start().await, Home::new());
     let server = Setup::on(&home).start().await;

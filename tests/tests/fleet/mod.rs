@@ -1,5 +1,6 @@
 //! Three servers with one store on etcd: what one has acknowledged, the others serve; and none of them is needed.
 
+mod full;
 mod migrate;
 mod single_sign_on;
 mod tunnels;
@@ -332,6 +333,24 @@ async fn the_at_rest_key_changes_when_all_servers_have_the_new_one() {
         .unwrap();
     let refused = on(Setup::on(&home), &etcd.store("/fleet")).run_to_end().await;
     assert!(refused.stderr.contains("copy that of another server"), "{}", refused.stderr);
+}
+
+#[tokio::test]
+async fn init_does_not_replace_the_kubeconfig_of_another_store() {
+    let etcd = Etcd::start().await;
+    let first = init(&etcd.store("/one")).await;
+    let kubeconfig = std::fs::read_to_string(first.kubeconfig()).unwrap();
+    let store = etcd.store("/two");
+    let setup = Setup::bare(&first).argument("init").argument("--data-dir").argument(first.data());
+    let refused = on(setup, &store).run_to_end().await;
+    assert!(
+        !refused.status.success() && refused.stderr.contains("move the file away"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(std::fs::read_to_string(first.kubeconfig()).unwrap(), kubeconfig);
+    // Nothing was written to the other store either: another machine can still prepare it.
+    init(&store).await;
 }
 
 #[tokio::test]

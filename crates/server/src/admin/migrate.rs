@@ -27,6 +27,7 @@ use postern_store::seal::{Keyring, Sealed};
 use postern_store::{
     Limits, Member, MigrationMark, Options, RemoteStore, RemoteTarget, Store, StoreState,
 };
+use rustix::fs::{FlockOperation, flock};
 use tokio::time::{Instant, sleep};
 
 use super::backup::{BackupFile, backup, keyring_for};
@@ -155,6 +156,7 @@ impl Plan<'_> {
         to: &RemoteStore,
         report: Report<'_>,
     ) -> anyhow::Result<Migrated> {
+        let _lock = lock_database(from).await?;
         let mark = database::migration_mark(from)?;
         let is_marked = mark == Some(MigrationMark::Moved { to: self.names.to.clone() });
         if is_marked && to.state().await? == StoreState::InUse {
@@ -455,13 +457,38 @@ fn write_mark(data_dir: &Path, mark: &MigrationMark) -> anyhow::Result<()> {
     Ok(write_private(&DataDir::migration_mark_in(data_dir), &format!("{mark}\n"))?)
 }
 
-/// Renames the database whose data was moved, so that older versions do not start on it either.
+/// Waits until no other migration out of a data directory runs. It may have moved the data in the meantime. While the
+/// result is kept, no process creates a database in the directory either.
+async fn lock_database(data_dir: &Path) -> anyhow::Result<Option<File>> {
+    let database = DataDir::database_in(data_dir);
+    let directory = database.parent().unwrap_or(data_dir);
+    let opened = match File::open(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.with_context(|| format!("cannot open {}", directory.display()))?,
+    };
+    let lock = move || flock(&opened, FlockOperation::LockExclusive).map(|()| Some(opened));
+    let locked = tokio::task::spawn_blocking(lock).await?;
+    locked.with_context(|| format!("cannot lock {}", directory.display()))
+}
+
+/// Renames the database whose data was moved, so that older versions do not start on it either. It never replaces the
+/// database of an earlier move.
 fn put_aside(data_dir: &Path) -> anyhow::Result<()> {
     let path = DataDir::database_in(data_dir);
-    let mut moved = path.clone().into_os_string();
-    moved.push(".moved");
-    let moved = PathBuf::from(moved);
-    for (from, to) in [(log_path(&path), log_path(&moved)), (path, moved)] {
+    let log = log_path(&path);
+    if !path.try_exists()? && !log.try_exists()? {
+        return Ok(());
+    }
+    let mut moved = with_suffix(&path, ".moved");
+    for number in 2.. {
+        // Without the log, an earlier run may have ended after it had renamed the log.
+        let is_log_taken = log.try_exists()? && log_path(&moved).try_exists()?;
+        if !moved.try_exists()? && !is_log_taken {
+            break;
+        }
+        moved = with_suffix(&path, &format!(".moved-{number}"));
+    }
+    for (from, to) in [(log, log_path(&moved)), (path, moved)] {
         match std::fs::rename(&from, &to) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(error).with_context(|| format!("cannot rename {}", from.display()));
@@ -470,6 +497,12 @@ fn put_aside(data_dir: &Path) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 /// Removes a file durably, if it exists. A mark that came back after a power failure could cost data.
@@ -489,5 +522,37 @@ impl Drop for Removed {
     fn drop(&mut self) {
         // It may not have been written.
         drop(std::fs::remove_file(&self.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_that_is_put_aside_replaces_no_other_one() {
+        let home = tempfile::tempdir().unwrap();
+        let path = DataDir::database_in(home.path());
+        let directory = path.parent().unwrap();
+        std::fs::create_dir(directory).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).unwrap();
+        let read = |name: &str| std::fs::read_to_string(directory.join(name)).ok();
+        for round in ["first", "second", "third"] {
+            write("postern.redb", round);
+            write("postern.redb.log", &format!("{round} log"));
+            put_aside(home.path()).unwrap();
+            put_aside(home.path()).unwrap();
+        }
+        for (name, round) in [("moved", "first"), ("moved-2", "second"), ("moved-3", "third")] {
+            assert_eq!(read(&format!("postern.redb.{name}")).unwrap(), round);
+            assert_eq!(read(&format!("postern.redb.{name}.log")).unwrap(), format!("{round} log"));
+        }
+        assert_eq!(std::fs::read_dir(directory).unwrap().count(), 6);
+        // A run that ended between both renames goes on.
+        write("postern.redb", "fourth");
+        write("postern.redb.moved-4.log", "fourth log");
+        put_aside(home.path()).unwrap();
+        assert_eq!(read("postern.redb.moved-4").unwrap(), "fourth");
+        assert_eq!(read("postern.redb.moved-4.log").unwrap(), "fourth log");
     }
 }

@@ -245,8 +245,9 @@ async fn perform(
     let (mut out, mut data) = tokio::io::duplex(MAX_DATA_BYTES);
     // The end of the work closes the output.
     let work = async move {
-        let Admin { sealed, keys, clock, .. } = admin;
-        let target = storage::Target { sealed, keys, clock: &**clock };
+        let Admin { sealed, keys, clock, registry, .. } = admin;
+        let server = Some(&**registry.servers().id());
+        let target = storage::Target { sealed, keys, clock: &**clock, server };
         storage::run(&target, command, &mut out, &mut report).await
     };
     let mut work = std::pin::pin!(work);

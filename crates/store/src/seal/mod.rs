@@ -156,6 +156,11 @@ impl Sealed {
         keyring.holds(self.keyring().current())
     }
 
+    /// The key that new values are encrypted with, as far as this server knows.
+    pub fn active_key(&self) -> KeyId {
+        self.keyring().current()
+    }
+
     /// The keyring that is in use now.
     pub(crate) fn keyring(&self) -> Arc<Keyring> {
         self.keys.in_use()
