@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::json;
 use tokio::net::TcpStream;
 
-use crate::etcd_cluster::post;
+use crate::etcd_gateway::post;
 use crate::kubectl::repository;
 use crate::{Home, wait};
 
