@@ -6,13 +6,10 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::TcpStream;
 
+use crate::etcd_gateway::post;
 use crate::kubectl::repository;
 use crate::{Home, wait};
 
@@ -109,24 +106,4 @@ fn spawn(home: &Home, client_port: u16, peer_port: u16) -> Child {
         .stderr(log)
         .spawn()
         .expect("etcd can be started")
-}
-
-/// Asks the JSON gateway of an etcd.
-pub(crate) async fn post(port: u16, path: String, body: String) -> Result<Value, String> {
-    let stream =
-        TcpStream::connect(("127.0.0.1", port)).await.map_err(|error| error.to_string())?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    tokio::spawn(connection);
-    let request = http::Request::post(path)
-        .header("host", "localhost")
-        .body(Full::new(Bytes::from(body)))
-        .expect("a request");
-    let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
-    let status = response.status();
-    let body = response.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
-    if status != 200 {
-        return Err(format!("{status}: {}", String::from_utf8_lossy(&body)));
-    }
-    serde_json::from_slice(&body).map_err(|error| error.to_string())
 }

@@ -9,7 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::etcd::{Etcd, post};
+use crate::etcd::Etcd;
+use crate::etcd_gateway::post;
 use crate::links::{From, Links};
 use crate::{Home, wait};
 

@@ -36,6 +36,7 @@ pub mod documents;
 pub mod downloads;
 pub mod etcd;
 pub mod etcd_cluster;
+mod etcd_gateway;
 pub mod fleet_playground;
 pub mod http;
 pub mod identity_provider;

@@ -7,13 +7,13 @@ use postern_tests::{Server, Setup, wait};
 use super::{copy_keyring, copy_of, init, on, storage};
 
 /// The number of servers that share the store, as one of them counts them.
-async fn count(server: &Server) -> f64 {
+async fn count(server: &Server) -> u32 {
     let metrics = server.client().get("/metrics").send().await.expect_text(200);
     let value = metrics.lines().find_map(|line| line.strip_prefix("postern_store_servers "));
     value.unwrap().parse().unwrap()
 }
 
-async fn until_counted(server: &Server, expected: f64) {
+async fn until_counted(server: &Server, expected: u32) {
     wait::until("the server to count the others", async || {
         (count(server).await == expected).then_some(())
     })
@@ -36,10 +36,10 @@ async fn a_server_that_starts_while_etcd_is_full_serves_reads_and_joins_later() 
     let read = client.get(&secret_path("kept")).send().await.expect(200);
     assert_eq!(value_of(&read), "x");
     client.post(&secrets("platform")).json(&secret("late", "y")).send().await.expect(503);
-    assert_eq!(count(&two).await, 1.0, "it is not counted");
+    assert_eq!(count(&two).await, 1, "it is not counted");
 
     etcd.set_full(false).await;
-    until_counted(&one, 2.0).await;
+    until_counted(&one, 2).await;
     client.post(&secrets("platform")).json(&secret("late", "y")).send().await.expect(201);
 
     // A key that the others have could become active without a server that is not counted.
@@ -57,7 +57,7 @@ async fn a_server_that_starts_while_etcd_is_full_serves_reads_and_joins_later() 
     copy_keyring(&home, &third);
     let three = on(Setup::on(&third), &store).start().await;
     etcd.set_full(false).await;
-    until_counted(&one, 3.0).await;
+    until_counted(&one, 3).await;
     copy_keyring(&home, &second);
     wait::until("the key to become active", async || (waits().await != "0").then_some(())).await;
     for server in [one, two, three] {

@@ -210,6 +210,12 @@ impl Cache {
                 tracing::error!(key = key.as_deref(), "history is corrupt: {reason}");
                 self.load_from(newest, newest).await
             }
+            // The key is needed by history only, or else the present state fails with the same error. An earlier store
+            // may have had the same name, or the key was dropped on this server.
+            Err(error @ Error::UnknownSealKey { .. }) => {
+                tracing::warn!("history cannot be read, and watches of it expire: {error}");
+                self.load_from(newest, newest).await
+            }
             // Another server has compacted in the meantime.
             Err(Error::Compacted { .. }) => self.reload().await,
             loaded => loaded,

@@ -528,6 +528,7 @@ impl Drop for Removed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data_dir::read_if_there;
 
     #[test]
     fn a_database_that_is_put_aside_replaces_no_other_one() {
@@ -535,8 +536,8 @@ mod tests {
         let path = DataDir::database_in(home.path());
         let directory = path.parent().unwrap();
         std::fs::create_dir(directory).unwrap();
-        let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).unwrap();
-        let read = |name: &str| std::fs::read_to_string(directory.join(name)).ok();
+        let write = |name: &str, text: &str| write_private(&directory.join(name), text).unwrap();
+        let read = |name: &str| read_if_there(&directory.join(name)).unwrap();
         for round in ["first", "second", "third"] {
             write("postern.redb", round);
             write("postern.redb.log", &format!("{round} log"));

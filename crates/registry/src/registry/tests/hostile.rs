@@ -4,6 +4,7 @@ use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_meta::options::{DeleteOptions, GetOptions};
 use postern_meta::status::Reason;
 use postern_store::hostile::{Faults, Remote};
+use postern_store::seal::{Keyring, Sealed};
 use serde_json::json;
 
 use super::fleet::{Fleet, delete, of};
@@ -113,4 +114,31 @@ async fn a_create_without_an_outcome_is_either_done_or_not() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_server_starts_without_a_key_that_only_history_needs() {
+    let remote = Remote::new(SLOW);
+    let first = Keyring::generate().unwrap();
+    let second = first.rotated().unwrap();
+    let sealed = Arc::new(Sealed::open(remote.connect(), first.clone()).await.unwrap());
+    let server = over(sealed.clone()).await;
+    for name in ["gone", "kept"] {
+        server.create(name).await.unwrap();
+    }
+    delete(&server, permit(Verb::Delete, "gone"), DeleteOptions::default()).await;
+    sealed.use_keyring(second.clone()).await.unwrap();
+    sealed.activate_prepared_key().await.unwrap();
+    // Values of the present state without the first key fail.
+    let late = second.without(first.current()).unwrap();
+    let open = async || Arc::new(Sealed::open(remote.connect(), late.clone()).await.unwrap());
+    let refused = Cache::new(open().await).load().await.err();
+    assert!(matches!(refused, Some(postern_store::Error::UnknownSealKey { .. })), "{refused:?}");
+    sealed.rewrap(|_| ()).await.unwrap();
+    let needed = sealed.key_ids_in_use().await.unwrap();
+    assert!(needed.contains(&first.current()), "history needs it");
+    let late = over(open().await).await;
+    assert_eq!(listed(&late).await, ["kept"]);
+    server.create("new").await.unwrap();
+    assert_eq!(listed(&late).await, ["kept", "new"]);
 }
