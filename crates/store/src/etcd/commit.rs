@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Status};
 
-use super::layout::{Stored, encode};
+use super::layout::{Stored, Timeline, encode};
 use super::proto::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, Request, Response, TxnRequest,
     TxnResponse,
@@ -455,11 +455,15 @@ impl Shared {
                     })
                 }
                 Change::Rewrite { key, value } => {
-                    let (found, _) = self.key(self.keys.data(key)).await?;
-                    let found = found.ok_or_else(|| conflict(key, None))?;
-                    let (position, _) = super::layout::decode(key, &found, &timeline)?;
-                    // The rewrite is of this state and no other.
-                    compares.push(is_at(self.keys.data(key), found.mod_revision));
+                    let (position, compare) = self.rewritten(key, &timeline).await?;
+                    // The rewrite is of this state and no other, which says more than a condition on its position.
+                    match condition_at(txn, key) {
+                        None => compares.push(compare),
+                        Some((_, wanted)) if wanted.revision() != position.revision() => {
+                            return Err(conflict(key, Some(position)));
+                        }
+                        Some((number, _)) => compares[number] = compare,
+                    }
                     put(self.keys.data(key), encode(index, Some(position), value))
                 }
             });
@@ -472,6 +476,22 @@ impl Shared {
         }
         Ok(Plan { compares, changes })
     }
+
+    /// The position of a value that is rewritten, and the condition that it was not changed since.
+    async fn rewritten(&self, key: &Arc<str>, timeline: &Timeline) -> Result<(Position, Compare)> {
+        let (found, _) = self.key(self.keys.data(key)).await?;
+        let found = found.ok_or_else(|| conflict(key, None))?;
+        let (position, _) = super::layout::decode(key, &found, timeline)?;
+        Ok((position, is_at(self.keys.data(key), found.mod_revision)))
+    }
+}
+
+/// The number of the condition that a key is at a position, and the position.
+fn condition_at(txn: &Txn, key: &Arc<str>) -> Option<(usize, Position)> {
+    txn.conditions.iter().enumerate().find_map(|(number, condition)| match condition {
+        Condition::At(other, position) if other == key => Some((number, *position)),
+        _ => None,
+    })
 }
 
 /// A transaction in etcd's terms, without its fence and its head. The conditions come first, then those that a key

@@ -5,6 +5,7 @@
 mod faults;
 mod identity;
 mod migrate;
+mod rotation;
 #[path = "../common/seal.rs"]
 mod seal;
 mod server;
