@@ -87,8 +87,9 @@ impl Etcd {
     /// Opens the store at an address. Changes nothing.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an address, files or a version of etcd that cannot be used, for data of something else under
-    /// the prefix, and if nothing is there; [`Error::Unavailable`] if etcd does not answer, or refuses this server.
+    /// [`Error::Invalid`] for an address, files or a version of etcd that cannot be used. The same for data of something
+    /// else under the prefix, and if nothing is there. [`Error::Unavailable`] if etcd does not answer, or refuses this
+    /// server.
     pub async fn open(url: &EtcdUrl, access: &EtcdAccess) -> Result<Self> {
         Self::open_with(url, access, Creation::Never).await
     }

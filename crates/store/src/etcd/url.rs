@@ -52,10 +52,10 @@ impl FromStr for EtcdUrl {
 
     fn from_str(text: &str) -> Result<Self> {
         // What comes before may be a password.
-        let shown = text.rsplit_once('@').map_or(text, |(_, rest)| rest);
+        let without_user = text.rsplit_once('@').map_or(text, |(_, rest)| rest);
         let invalid = |why: &str| {
             Error::Invalid(format!(
-                "the store {shown:?} {why}; expected etcd://HOST:PORT,HOST:PORT/PREFIX"
+                "the store {without_user:?} {why}; expected etcd://HOST:PORT,HOST:PORT/PREFIX"
             ))
         };
         let rest = text.strip_prefix("etcd://").ok_or_else(|| invalid("is not on etcd"))?;
