@@ -95,8 +95,8 @@ fn create_keyring(file: &Path) -> anyhow::Result<Keyring> {
         .map_err(|error| anyhow!("cannot use the keyring {}: {error}", file.display()))
 }
 
-/// Opens a remote store with the keyring of this server. It must exist: another one would not open what the servers have
-/// stored. Only `init` makes a new keyring.
+/// Opens a remote store with the keyring of this server. Both must exist: another keyring would not open what the servers
+/// have stored. Only `init` makes a new keyring, and writes to a store that is not prepared.
 ///
 /// # Errors
 /// When the store or the keyring cannot be used. The error says what to do.
@@ -105,24 +105,30 @@ pub(crate) async fn open_remote(
     remote: &RemoteStore,
     may_make_keyring: bool,
 ) -> anyhow::Result<Sealed> {
-    let store = remote.open().await;
-    let store = store.map_err(|error| anyhow!("cannot open the store {}: {error}", remote.url))?;
+    let store = if may_make_keyring { remote.prepare().await } else { remote.open().await };
+    let store = store.map_err(|error| match error {
+        // It names the store.
+        Error::Invalid(why) => anyhow!(why),
+        error => anyhow!("cannot open the store {}: {error}", remote.url),
+    })?;
+    // An `init` that was interrupted may have left an empty one.
+    let is_empty = store.revision().await? == 0;
+    anyhow::ensure!(
+        may_make_keyring || !is_empty,
+        "the store {} is not prepared: run postern init with the same --store and {} first",
+        remote.url,
+        if keys.kms().is_some() { "--keyring" } else { "--key-dir" }
+    );
     let (file, may_make_keyring) = match keys {
         KeySource::KeyDirectory(file) => (file, may_make_keyring),
         KeySource::Mounted(file) => (file, false),
         KeySource::Wrapped(_) => {
-            let is_prepared = store.revision().await? != 0;
-            anyhow::ensure!(
-                is_prepared || may_make_keyring,
-                "the store {} is not prepared: run postern init with the same --store and --keyring first",
-                remote.url
-            );
             return Box::pin(open_with_kms(keys, store, may_make_keyring)).await;
         }
     };
     let has_keyring = file.try_exists()?;
     // A keyring that is made for a store in use would open nothing of it.
-    let makes_keyring = !has_keyring && may_make_keyring && store.revision().await? == 0;
+    let makes_keyring = !has_keyring && may_make_keyring && is_empty;
     let keyring = match has_keyring {
         true => keys.read_file()?,
         false if makes_keyring => create_keyring(file)?,

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use postern_flow::Flow;
 use postern_registry::registry::{Registry, format};
 use postern_store::seal::{KeyId, Sealed};
-use postern_store::{Member, Store as _};
+use postern_store::{Fleet, Member, Store as _};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -101,9 +101,23 @@ impl Membership {
         }
     }
 
+    /// Ends this server when the store was moved or removed, and the others may go on with another one. The engine finds
+    /// that out at its next look at the store, also after a pause.
+    async fn end_with_store(&self) {
+        let Some(mut gone) = self.sealed.fleet().map(Fleet::gone) else { return };
+        let reason = gone.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+        if let Some(reason) = reason {
+            self.unusable.send_replace(Some(reason.to_string()));
+        }
+    }
+
     /// Keeps the keyring up to date with its source. When all servers have held the prepared key for a while, it becomes
-    /// active. Runs until it is dropped.
+    /// active. Ends this server when the store is gone. Runs until it is dropped.
     pub(crate) async fn rotate(self: Arc<Self>) {
+        tokio::join!(self.end_with_store(), self.rotate_keys());
+    }
+
+    async fn rotate_keys(&self) {
         let mut ticks = tokio::time::interval(KEYRING_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut held_since: Option<(KeyId, Instant)> = None;
@@ -200,20 +214,24 @@ mod tests {
         sealed.commit(Txn { conditions: vec![], changes: vec![change] }).await.unwrap();
     }
 
-    #[tokio::test]
-    async fn a_server_ends_when_the_format_has_risen_beyond_it() {
-        let remote = Remote::new(Faults::default());
+    async fn membership(remote: &Arc<Remote>, home: &tempfile::TempDir) -> Membership {
         let sealed = Sealed::open(remote.connect(), Keyring::generate().unwrap()).await.unwrap();
-        let home = tempfile::tempdir().unwrap();
         let dir = DataDir::open(home.path(), None).unwrap();
-        let membership = Membership {
+        Membership {
             id: "a".into(),
             address: "a:1".to_owned(),
             sealed: Arc::new(sealed),
             keys: KeySource::new(&KeyringSetting::KeyDirectory, &dir),
             announced_keys: Mutex::default(),
             unusable: watch::Sender::new(None),
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_ends_when_the_format_has_risen_beyond_it() {
+        let remote = Remote::new(Faults::default());
+        let home = tempfile::tempdir().unwrap();
+        let membership = membership(&remote, &home).await;
         write_format(&membership.sealed, "1").await;
         membership.check_format().await;
         assert_eq!(*membership.unusable.borrow(), None);
@@ -221,5 +239,20 @@ mod tests {
         membership.check_format().await;
         let reason = membership.unusable.borrow().clone().unwrap();
         assert!(reason.contains("has format 2, and this server knows formats up to 1"), "{reason}");
+    }
+
+    #[tokio::test]
+    async fn a_server_ends_when_the_store_was_moved() {
+        let remote = Remote::new(Faults::default());
+        let home = tempfile::tempdir().unwrap();
+        let membership = Arc::new(membership(&remote, &home).await);
+        let mut reason = membership.unusable.subscribe();
+        remote.move_away("moved to another place");
+        tokio::select! {
+            () = membership.rotate() => panic!("it does not end by itself"),
+            told = reason.wait_for(Option::is_some) => {
+                assert_eq!(told.unwrap().as_deref(), Some("moved to another place"));
+            }
+        }
     }
 }

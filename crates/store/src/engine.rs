@@ -80,12 +80,20 @@ pub struct RemoteStore {
 }
 
 impl RemoteStore {
-    /// Opens the store. Creates it if nothing is there.
+    /// Opens the store. Changes nothing.
     ///
     /// # Errors
     /// As for [`Etcd::open`].
     pub async fn open(&self) -> Result<Arc<dyn Store>> {
         Ok(Arc::new(Etcd::open(&self.url, &self.access).await?))
+    }
+
+    /// Opens the store to prepare it. If nothing is there, the first transaction creates it.
+    ///
+    /// # Errors
+    /// As for [`Etcd::open`].
+    pub async fn prepare(&self) -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(Etcd::prepare(&self.url, &self.access).await?))
     }
 
     /// The sizes that the store accepts.

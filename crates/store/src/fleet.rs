@@ -36,6 +36,10 @@ pub trait Fleet: Send + Sync {
     /// connection.
     fn members(&self) -> watch::Receiver<Arc<[Member]>>;
 
+    /// Gets the reason when the store cannot be used any more: its data was moved to another store, or removed. A server
+    /// must end then, because the others may go on with the other store.
+    fn gone(&self) -> watch::Receiver<Option<Arc<str>>>;
+
     /// Waits until this server holds the lease of a name, which one server at a time holds.
     async fn lease(&self, name: &str) -> Result<Lease>;
 }

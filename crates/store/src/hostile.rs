@@ -51,6 +51,7 @@ pub struct Remote {
     /// The leases that are held, with a number for each time that one is taken.
     leases: Mutex<BTreeMap<String, (u64, watch::Sender<bool>)>>,
     lease_is_free: Notify,
+    gone: watch::Sender<Option<Arc<str>>>,
     next_number: AtomicU64,
 }
 
@@ -80,6 +81,7 @@ impl Remote {
             members: watch::Sender::new(Arc::from([])),
             leases: Mutex::default(),
             lease_is_free: Notify::new(),
+            gone: watch::Sender::new(None),
             next_number: AtomicU64::new(0),
         })
     }
@@ -120,6 +122,11 @@ impl Remote {
 
     fn faults(&self) -> Faults {
         *self.faults.lock()
+    }
+
+    /// Tells all servers that the data was moved elsewhere.
+    pub fn move_away(&self, reason: &str) {
+        self.gone.send_replace(Some(Arc::from(reason)));
     }
 
     /// Takes a lease from its holder.
@@ -317,6 +324,10 @@ impl Fleet for Connection {
 
     fn members(&self) -> watch::Receiver<Arc<[Member]>> {
         self.remote.members.subscribe()
+    }
+
+    fn gone(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.remote.gone.subscribe()
     }
 
     async fn lease(&self, name: &str) -> Result<Lease> {

@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Status};
 
-use super::layout::{Stored, encode};
+use super::layout::{Stored, Timeline, encode};
 use super::proto::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, Request, Response, TxnRequest,
     TxnResponse,
@@ -136,23 +136,27 @@ impl Shared {
                 op(put(key, Bytes::from(new_id()?.to_vec()))),
                 op(Request::Range(self.head_range())),
                 one_range(&self.keys.own("epochs")),
+                op(Request::Range(self.format_range())),
             ],
             failure: Vec::new(),
         };
         let response: TxnResponse = self.noted(self.client.read(rpc::TXN, request).await)?;
         if !response.succeeded {
-            return Err(Error::Unavailable(
-                "the data of the store was moved: stop this server; at a start, it says where"
-                    .to_owned(),
-            ));
+            self.create().await?;
+            return Box::pin(self.prepare(fence)).await;
         }
         let at = response.header.as_ref().map_or(0, |header| header.revision);
         let mut found = ranges_of(response).into_iter().map(|range| range.kvs.into_iter().next());
-        let (head, epochs) = (found.next().flatten(), found.next().flatten());
+        let mut next = || found.next().flatten();
+        let (head, epochs, format) = (next(), next(), next());
         // A restore of etcd takes most fences back. So it is noticed here, before anything is committed after it, and
         // no transaction gets a position that was given out before.
         self.see(Some(head.map_or(0, |head| head.mod_revision)), at, floor).await?;
         self.adopt(epochs.as_ref())?;
+        // Another store may have taken the place of this one.
+        if format.is_none_or(|format| !self.saw_format(floor, format.create_revision)) {
+            return Err(self.gone().await);
+        }
         fence.at = Some(at);
         Ok(at)
     }
@@ -397,8 +401,10 @@ impl Shared {
             let range = |key: &Bytes| {
                 op(Request::Range(RangeRequest { keys_only: true, ..one(key.clone()) }))
             };
+            // After a move of the data, the conditions say nothing.
+            let is_there = self.must_exist().then(|| exists(self.keys.own("format")));
             let request = TxnRequest {
-                compare: plan.compares.clone(),
+                compare: plan.compares.iter().cloned().chain(is_there).collect(),
                 success: vec![op(Request::Range(self.head_range()))],
                 // In place of a fence, so that both kinds of responses are read in one way.
                 failure: std::iter::once(range(&self.keys.head()))
@@ -418,6 +424,7 @@ impl Shared {
             let head_at = head.map_or(0, |head| head.mod_revision);
             let mut none = Fence { number: 0, at: None };
             self.refused(&mut none, head_at, response, txn).await?;
+            self.now().await?;
         }
         Err(Error::Unavailable("the values of the conditions keep being rewritten".to_owned()))
     }
@@ -455,11 +462,15 @@ impl Shared {
                     })
                 }
                 Change::Rewrite { key, value } => {
-                    let (found, _) = self.key(self.keys.data(key)).await?;
-                    let found = found.ok_or_else(|| conflict(key, None))?;
-                    let (position, _) = super::layout::decode(key, &found, &timeline)?;
-                    // The rewrite is of this state and no other.
-                    compares.push(is_at(self.keys.data(key), found.mod_revision));
+                    let (position, compare) = self.rewritten(key, &timeline).await?;
+                    // The rewrite is of this state and no other, which says more than a condition on its position.
+                    match condition_at(txn, key) {
+                        None => compares.push(compare),
+                        Some((_, wanted)) if wanted.revision() != position.revision() => {
+                            return Err(conflict(key, Some(position)));
+                        }
+                        Some((number, _)) => compares[number] = compare,
+                    }
                     put(self.keys.data(key), encode(index, Some(position), value))
                 }
             });
@@ -472,6 +483,22 @@ impl Shared {
         }
         Ok(Plan { compares, changes })
     }
+
+    /// The position of a value that is rewritten, and the condition that it was not changed since.
+    async fn rewritten(&self, key: &Arc<str>, timeline: &Timeline) -> Result<(Position, Compare)> {
+        let (found, _) = self.key(self.keys.data(key)).await?;
+        let found = found.ok_or_else(|| conflict(key, None))?;
+        let (position, _) = super::layout::decode(key, &found, timeline)?;
+        Ok((position, is_at(self.keys.data(key), found.mod_revision)))
+    }
+}
+
+/// The number of the condition that a key is at a position, and the position.
+fn condition_at(txn: &Txn, key: &Arc<str>) -> Option<(usize, Position)> {
+    txn.conditions.iter().enumerate().find_map(|(number, condition)| match condition {
+        Condition::At(other, position) if other == key => Some((number, *position)),
+        _ => None,
+    })
 }
 
 /// A transaction in etcd's terms, without its fence and its head. The conditions come first, then those that a key

@@ -102,7 +102,7 @@ impl Session {
             && self.lease.load(Ordering::Acquire) == 0
             && let Err(error) = self.announce(me).await
         {
-            // The end of the session is in the log already.
+            // The end of the session is in the log already, and that of the store, too.
             tracing::debug!("this server cannot be announced to the others: {error}");
         }
         if let Ok(members) = read_members(&self.shared).await {
@@ -164,6 +164,7 @@ impl Session {
     async fn announce(&self, me: Member) -> Result<()> {
         let Member { id, address, format, seal_keys } = me;
         let value = Announcement { address, format, seal_keys }.encode_to_vec().into();
+        self.shared.create_if_new().await?;
         let lease = self.lease_id().await?;
         let put = PutRequest { key: self.shared.keys.member(&id), value, lease };
         let request = TxnRequest {
@@ -177,7 +178,7 @@ impl Session {
         let response: TxnResponse =
             self.shared.noted(self.shared.client.read(rpc::TXN, request).await)?;
         if !response.succeeded {
-            return Err(Error::Unavailable("the data of the store was moved".to_owned()));
+            return Err(self.shared.gone().await);
         }
         // An operator begins an epoch only while no server is announced, so it is known from here on.
         let epochs =
@@ -212,11 +213,12 @@ impl Session {
         {
             return Ok(None);
         }
+        self.shared.create_if_new().await?;
         let lease = self.lease_id().await?;
         let key = self.shared.keys.lease(name);
         let value = Bytes::copy_from_slice(self.shared.member.as_bytes());
         let request = TxnRequest {
-            compare: vec![is_at(key.clone(), 0)],
+            compare: vec![is_at(key.clone(), 0), exists(self.shared.keys.own("format"))],
             success: vec![op(Request::Put(PutRequest { key: key.clone(), value, lease }))],
             failure: vec![op(Request::Range(one(key)))],
         };
@@ -268,7 +270,9 @@ pub(super) async fn read_members(shared: &Shared) -> Result<Vec<Member>> {
     let request = RangeRequest { key: key.clone(), range_end, ..RangeRequest::default() };
     let read = shared.noted(shared.range(request).await)?;
     let member = |kv: KeyValue| {
-        let id = std::str::from_utf8(kv.key.get(key.len()..)?).ok()?.into();
+        let id = std::str::from_utf8(kv.key.get(key.len()..)?).ok()?;
+        // The key of another store, whose prefix is under this one.
+        let id = (!id.contains('/')).then(|| id.into())?;
         let Announcement { address, format, seal_keys } = Announcement::decode(kv.value).ok()?;
         Some(Member { id, address, format, seal_keys })
     };
@@ -313,6 +317,10 @@ impl Fleet for EtcdFleet {
 
     fn members(&self) -> watch::Receiver<Arc<[Member]>> {
         self.0.members.subscribe()
+    }
+
+    fn gone(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.0.shared.gone.subscribe()
     }
 
     async fn lease(&self, name: &str) -> Result<Lease> {

@@ -246,6 +246,13 @@ impl Timeline {
         end
     }
 
+    /// The revision of etcd with the first state of a store whose format was created at one. The epoch of a store that was
+    /// filled begins just before its format.
+    pub(super) fn begin_of(&self, created: i64) -> i64 {
+        let begins = self.epochs.iter().rev().map(|(_, at)| *at);
+        begins.into_iter().find(|at| (1..=created).contains(at)).unwrap_or(created)
+    }
+
     /// The bytes of the epochs after the first one.
     pub(super) fn encode(&self) -> Bytes {
         let mut bytes = BytesMut::new();
@@ -332,6 +339,8 @@ mod tests {
         let third = second.with(9000, 550);
         assert_eq!((third.logical(549), third.logical(550)), (2048, 9000));
         assert_eq!(third.epoch(), Epoch { number: 2, begins: 9000 });
+        assert_eq!((first.begin_of(0), first.begin_of(7)), (0, 7));
+        assert_eq!((second.begin_of(502), second.begin_of(300)), (501, 300));
         for timeline in [first, second, third] {
             assert_eq!(Timeline::decode(&timeline.encode()), Some(timeline));
         }

@@ -153,7 +153,7 @@ impl Shared {
             return Err(Error::Future { current: now.revision });
         }
         // etcd has no revision 0, and takes it for the newest one.
-        Ok(self.timeline().physical(revision).max(1))
+        Ok(self.timeline().physical(revision).max(self.first_physical()))
     }
 
     /// Reads a page at a revision of etcd; 0 is the newest one.
@@ -208,11 +208,16 @@ impl Shared {
 
     /// The entry of a key, with the newest revision.
     pub(super) async fn get(&self, name: &str) -> Result<(Option<Entry>, u64)> {
-        let ranges =
-            vec![self.head_range(), one(self.keys.own("compacted")), one(self.keys.data(name))];
+        let ranges = vec![
+            self.head_range(),
+            one(self.keys.own("compacted")),
+            self.format_range(),
+            one(self.keys.data(name)),
+        ];
         let floor = self.floor();
         let (mut read, at) = self.ranges(ranges).await?;
         let now = self.now_of(&read, at, floor).await?;
+        self.check_format(read.get(2), floor).await?;
         let found = read.pop().and_then(|range| range.kvs.into_iter().next());
         let key: Arc<str> = Arc::from(name);
         let entry = found.map(|kv| {

@@ -10,6 +10,7 @@ mod fleet;
 mod layout;
 mod list;
 mod observed;
+mod presence;
 mod proto;
 mod rpc;
 mod shared;
@@ -34,12 +35,12 @@ use self::fleet::{EtcdFleet, Session};
 use self::layout::{FORMAT, HEADER_BYTES, Keys};
 use self::list::PageSize;
 use self::observed::Look;
+use self::presence::{Creation, Presence};
 use self::proto::{
-    CompactionRequest, CompactionResponse, RangeRequest, StatusRequest, StatusResponse, TxnRequest,
-    TxnResponse,
+    CompactionRequest, CompactionResponse, RangeRequest, StatusRequest, StatusResponse,
 };
 use self::rpc::Client;
-use self::shared::{Shared, is_at, one};
+use self::shared::{Shared, one};
 pub use self::source::EtcdSource;
 pub(crate) use self::source::begin_epoch;
 pub use self::target::EtcdTarget;
@@ -83,14 +84,48 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Opens the store at an address. Creates it if nothing is there.
+    /// Opens the store at an address. Changes nothing.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an address, files or a version of etcd that cannot be used, and for data of something
-    /// else under the prefix; [`Error::Unavailable`] if etcd does not answer, or refuses this server.
+    /// [`Error::Invalid`] for an address, files or a version of etcd that cannot be used. The same for data of something
+    /// else under the prefix, and if nothing is there. [`Error::Unavailable`] if etcd does not answer, or refuses this
+    /// server.
     pub async fn open(url: &EtcdUrl, access: &EtcdAccess) -> Result<Self> {
+        Self::open_with(url, access, Creation::Never).await
+    }
+
+    /// Opens the store at an address. If nothing is there, the first transaction creates it.
+    ///
+    /// # Errors
+    /// As for [`Etcd::open`].
+    pub async fn open_or_create(url: &EtcdUrl, access: &EtcdAccess) -> Result<Self> {
+        Self::open_with(url, access, Creation::Plain).await
+    }
+
+    /// Does the same for a prefix that another store may have had before: its revisions are compacted.
+    ///
+    /// # Errors
+    /// As for [`Etcd::open`].
+    pub(crate) async fn prepare(url: &EtcdUrl, access: &EtcdAccess) -> Result<Self> {
+        Self::open_with(url, access, Creation::Compacted).await
+    }
+
+    async fn open_with(url: &EtcdUrl, access: &EtcdAccess, creation: Creation) -> Result<Self> {
         let shared = connect_checked(url, access).await?;
-        check_format(&shared, url).await?;
+        let creation = match read_state(&shared, url).await?.0 {
+            StoreState::InUse => Creation::Never,
+            StoreState::Unused if creation != Creation::Never => creation,
+            StoreState::Unused => {
+                return Err(Error::Invalid(format!(
+                    "the store {url} is not prepared: run postern init with the same --store first"
+                )));
+            }
+            StoreState::Marked(mark) => return Err(Error::Invalid(mark.explain(&url.to_string()))),
+        };
+        let presence = Presence { url: url.clone(), creation };
+        if shared.presence.set(presence).is_err() {
+            tracing::error!("a store is opened twice");
+        }
         Self::over(shared).await
     }
 
@@ -204,49 +239,38 @@ fn is_of(list: &[(u32, u32, u32)], version: &str) -> bool {
         .map_or_else(|| list.last().is_some_and(|last| version > *last), |one| version >= *one)
 }
 
-/// Checks that what is under the prefix is a store of this format. Makes one if nothing is there.
-async fn check_format(shared: &Shared, url: &EtcdUrl) -> Result<()> {
-    for _ in 0..NOTE_ATTEMPTS {
-        match read_state(shared, url).await?.0 {
-            StoreState::InUse => return Ok(()),
-            StoreState::Marked(mark) => return Err(Error::Invalid(mark.explain(&url.to_string()))),
-            StoreState::Unused => {}
-        }
-        let (format, migration) = (shared.keys.own("format"), shared.keys.own("migration"));
-        let request = TxnRequest {
-            compare: vec![is_at(format.clone(), 0), is_at(migration, 0)],
-            success: vec![target::put(format, Bytes::from_static(FORMAT))],
-            failure: Vec::new(),
-        };
-        let response: TxnResponse = shared.noted(shared.client.call(rpc::TXN, request).await)?;
-        if response.succeeded {
-            return Ok(());
-        }
-    }
-    Err(Error::Unavailable("the format of the store keeps changing".to_owned()))
-}
-
 /// The state of what is under the prefix, and the revision of etcd of its mark.
 ///
 /// # Errors
 /// [`Error::Invalid`] for another format, and for data of something else.
 async fn read_state(shared: &Shared, url: &EtcdUrl) -> Result<(StoreState, i64)> {
-    let keys = [shared.keys.own("format"), shared.keys.own("migration")];
-    let (read, _) = shared.ranges(keys.map(one).to_vec()).await?;
+    let [format, migration] = ["format", "migration"].map(|name| one(shared.keys.own(name)));
+    let (key, range_end) = shared.keys.everything();
+    let any = RangeRequest { key, range_end, limit: 1, keys_only: true, ..RangeRequest::default() };
+    // At one revision: another process may create the store meanwhile.
+    let (read, _) = shared.ranges(vec![format, migration, any]).await?;
     let mut found = read.into_iter().map(|range| range.kvs.into_iter().next());
-    let (format, mark) = (found.next().flatten(), found.next().flatten());
+    let mut next = || found.next().flatten();
+    let (format, mark, any) = (next(), next(), next());
     if let Some(format) = format {
         if *format.value == *FORMAT {
             return Ok((StoreState::InUse, 0));
         }
         return Err(Error::Invalid(format!(
-            "the store {url} has the format {:?}, and this version knows {:?}",
+            "the store {url} has the format {:?}, which a newer version of Postern has written, and this version \
+             knows {:?}: upgrade this program",
             String::from_utf8_lossy(&format.value),
             String::from_utf8_lossy(FORMAT)
         )));
     }
     let Some(mark) = mark else {
-        check_unused(shared, url).await?;
+        if let Some(kv) = any {
+            return Err(Error::Invalid(format!(
+                "the store {url} has data of something else, such as the key {:?}; choose another prefix",
+                String::from_utf8_lossy(&kv.key)
+            )));
+        }
+        check_not_inside(shared, url).await?;
         return Ok((StoreState::Unused, 0));
     };
     let text = String::from_utf8_lossy(&mark.value);
@@ -259,19 +283,26 @@ async fn read_state(shared: &Shared, url: &EtcdUrl) -> Result<(StoreState, i64)>
     Ok((StoreState::Marked(parsed), mark.mod_revision))
 }
 
-/// Checks that there is no key under the prefix.
-async fn check_unused(shared: &Shared, url: &EtcdUrl) -> Result<()> {
-    let (key, range_end) = shared.keys.everything();
-    let request =
-        RangeRequest { key, range_end, limit: 1, keys_only: true, ..RangeRequest::default() };
-    let found = shared.noted(shared.range(request).await)?;
-    match found.kvs.first() {
-        None => Ok(()),
-        Some(kv) => Err(Error::Invalid(format!(
-            "the store {url} has data of something else, such as the key {:?}; choose another prefix",
-            String::from_utf8_lossy(&kv.key)
-        ))),
+/// Checks that an unused prefix is not inside that of a store, which would take its keys for its own.
+async fn check_not_inside(shared: &Shared, url: &EtcdUrl) -> Result<()> {
+    for outer in url.outer() {
+        let keys = Keys::new(&outer.prefix);
+        for name in ["format", "migration"] {
+            let request = RangeRequest { keys_only: true, ..one(keys.own(name)) };
+            let found = match shared.range(request).await {
+                Ok(found) => found,
+                // The user has rights on the prefix only, so a store around it does not exist for it.
+                Err(status) if status.code() == Code::PermissionDenied => continue,
+                Err(status) => return shared.noted(Err(status)),
+            };
+            if !found.kvs.is_empty() {
+                return Err(Error::Invalid(format!(
+                    "the store {url} is inside the store {outer}; choose another prefix"
+                )));
+            }
+        }
     }
+    Ok(())
 }
 
 /// Checks that the engine can store the keys of a transaction, which begin with a slash.

@@ -11,6 +11,7 @@ use tonic::Status;
 
 use super::layout::{Keys, Timeline};
 use super::observed::Observed;
+use super::presence::Presence;
 use super::proto::{
     Compare, CompareTo, KeyValue, PutRequest, RangeRequest, RangeResponse, Request, RequestOp,
     Response, TxnRequest, TxnResponse,
@@ -36,6 +37,10 @@ pub(super) struct Shared {
     /// Transactions that wait for it at one time share one run.
     pub(super) gate: OnceLock<SharedCall<Result<()>>>,
     pub(super) is_closed: watch::Sender<bool>,
+    /// The store that must be there; unset for one that is being moved.
+    pub(super) presence: OnceLock<Presence>,
+    /// Why the store cannot be used any more.
+    pub(super) gone: watch::Sender<Option<Arc<str>>>,
     timeline: RwLock<Arc<Timeline>>,
     /// What was seen in the present epoch. Locked before the timeline.
     seen: Mutex<Floor>,
@@ -58,12 +63,19 @@ pub(super) struct Floor {
     revision: i64,
     /// In a head.
     head: i64,
+    /// At which the format was created; 0 if it was not seen.
+    format: i64,
 }
 
 impl Floor {
     /// The newest revision of etcd of a head that was seen.
     pub(super) fn head(self) -> i64 {
         self.head
+    }
+
+    /// The revision of etcd at which the format was created; 0 if it was not seen.
+    pub(super) fn format(self) -> i64 {
+        self.format
     }
 }
 
@@ -87,6 +99,8 @@ impl Shared {
             member,
             gate: OnceLock::new(),
             is_closed: watch::Sender::new(false),
+            presence: OnceLock::new(),
+            gone: watch::Sender::new(None),
             timeline: RwLock::default(),
             seen: Mutex::default(),
             placed: Mutex::default(),
@@ -99,7 +113,13 @@ impl Shared {
     }
 
     pub(super) fn check_open(&self) -> Result<()> {
-        if *self.is_closed.borrow() { Err(closed()) } else { Ok(()) }
+        if *self.is_closed.borrow() {
+            return Err(closed());
+        }
+        match &*self.gone.borrow() {
+            Some(reason) => Err(Error::Unavailable(reason.to_string())),
+            None => Ok(()),
+        }
     }
 
     /// The last fault, if no call has succeeded since.
@@ -174,10 +194,12 @@ impl Shared {
         Ok((read, at))
     }
 
-    /// Sets a key if it was not changed since it was read at this revision of etcd; 0 means that it did not exist.
+    /// Sets a key of a store that is there, if the key was not changed since it was read at this revision of etcd; 0
+    /// means that it did not exist.
     pub(super) async fn put_if(&self, key: Bytes, read_at: i64, value: Bytes) -> Result<bool> {
+        self.create_if_new().await?;
         let request = TxnRequest {
-            compare: vec![is_at(key.clone(), read_at)],
+            compare: vec![is_at(key.clone(), read_at), exists(self.keys.own("format"))],
             success: vec![op(Request::Put(PutRequest { key, value, lease: 0 }))],
             failure: Vec::new(),
         };
@@ -191,10 +213,13 @@ impl Shared {
         // The epochs, too: another server may have begun one, and committed so much that neither the revision nor the head
         // is below what was seen before.
         let own = |name| one(self.keys.own(name));
-        let (read, at) =
-            self.ranges(vec![self.head_range(), own("compacted"), own("epochs")]).await?;
+        let (read, at) = self
+            .ranges(vec![self.head_range(), own("compacted"), own("epochs"), self.format_range()])
+            .await?;
         self.adopt(read.get(2).and_then(|range| range.kvs.first()))?;
-        self.now_of(&read, at, floor).await
+        let now = self.now_of(&read, at, floor).await?;
+        self.check_format(read.get(3), floor).await?;
+        Ok(now)
     }
 
     /// The range that reads the head without its value.
@@ -219,6 +244,26 @@ impl Shared {
             seen.revision = seen.revision.max(head.unwrap_or(at));
             seen.head = seen.head.max(head.unwrap_or(0));
         }
+    }
+
+    /// Notes at which revision of etcd the format was created. Returns whether it is the one that was seen before. If
+    /// another epoch has begun since the floor was taken, that says nothing.
+    pub(super) fn saw_format(&self, floor: Floor, created: i64) -> bool {
+        let mut seen = self.seen.lock();
+        if seen.epoch != floor.epoch {
+            return true;
+        }
+        if seen.format == 0 {
+            seen.format = created;
+        }
+        seen.format == created
+    }
+
+    /// The first revision of etcd at which the store has a state. What was under the prefix before belongs to another
+    /// store, which was removed.
+    pub(super) fn first_physical(&self) -> i64 {
+        let created = self.floor().format;
+        self.timeline().begin_of(created).max(1)
     }
 
     /// The revision of etcd at which a key with a position is, unless it was changed since.
@@ -291,7 +336,8 @@ impl Shared {
         Err(Error::EpochChanged { begins })
     }
 
-    /// Adds an epoch to the timeline, unless another server has done that.
+    /// Adds an epoch to the timeline, unless another server has done that. Nothing is written if the store is not there:
+    /// then etcd has lost it.
     async fn begin_epoch(&self, newest: i64, at: i64) -> Result<u64> {
         loop {
             let known = self.timeline();
@@ -311,7 +357,7 @@ impl Shared {
             // With the head, so that the newest revision is one of the new epoch before anything is committed in it.
             // Otherwise the cache of each server would have more than the newest revision, and serve it.
             let request = TxnRequest {
-                compare: vec![is_at(epochs.clone(), stored_at)],
+                compare: vec![exists(self.keys.own("format")), is_at(epochs.clone(), stored_at)],
                 success: vec![put(epochs, next.encode()), put(self.keys.head(), Bytes::new())],
                 failure: Vec::new(),
             };
@@ -319,6 +365,10 @@ impl Shared {
             if response.succeeded {
                 self.set_timeline(next);
                 return Ok(begins);
+            }
+            let (format, _) = self.key(self.keys.own("format")).await?;
+            if format.is_none() {
+                return Err(self.gone().await);
             }
         }
     }

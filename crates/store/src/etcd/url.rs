@@ -31,6 +31,12 @@ impl EtcdUrl {
         Self { members: self.members.clone(), prefix: prefix.to_owned() }
     }
 
+    /// The addresses with the prefixes around this one: those of `/a` and `/a/b` for `/a/b/c`.
+    pub(super) fn outer(&self) -> impl Iterator<Item = Self> {
+        let ends = self.prefix.match_indices('/').map(|(end, _)| end).filter(|end| *end > 0);
+        ends.map(|end| self.with_prefix(&self.prefix[..end]))
+    }
+
     /// Whether all members are on this machine, so that traffic needs no TLS.
     pub(super) fn is_loopback(&self) -> bool {
         self.members.iter().all(|member| {
@@ -45,9 +51,11 @@ impl FromStr for EtcdUrl {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        // What comes before may be a password.
+        let without_user = text.rsplit_once('@').map_or(text, |(_, rest)| rest);
         let invalid = |why: &str| {
             Error::Invalid(format!(
-                "the store {text:?} {why}; expected etcd://HOST:PORT,HOST:PORT/PREFIX"
+                "the store {without_user:?} {why}; expected etcd://HOST:PORT,HOST:PORT/PREFIX"
             ))
         };
         let rest = text.strip_prefix("etcd://").ok_or_else(|| invalid("is not on etcd"))?;
@@ -55,20 +63,31 @@ impl FromStr for EtcdUrl {
             Some((hosts, prefix)) => (hosts, format!("/{}", prefix.trim_end_matches('/'))),
             None => (rest, PREFIX.to_owned()),
         };
-        if prefix == "/" || prefix.contains("//") {
-            return Err(invalid("has a prefix without a name"));
-        }
-        if hosts.contains('@') {
+        if text.contains('@') {
             return Err(invalid(
                 "has a user: pass it with --etcd-user, and the password in a file",
             ));
+        }
+        if prefix == "/" || prefix.contains("//") {
+            return Err(invalid("has a prefix without a name"));
+        }
+        if prefix.split('/').any(|part| part == "." || part == "..") {
+            return Err(invalid("has \".\" or \"..\" in its prefix, which etcd takes for names"));
+        }
+        if prefix.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
+            return Err(invalid("has a space or a control character in its prefix"));
         }
         if prefix.contains(['?', '#']) {
             return Err(invalid("has options, which this address cannot have"));
         }
         let members =
             hosts.split(',').map(|host| member(host).ok_or_else(|| invalid("names no host")));
-        Ok(Self { members: members.collect::<Result<_>>()?, prefix })
+        let members = members.collect::<Result<Vec<_>>>()?;
+        let is_twice = |(at, member)| members[..at].contains(member);
+        if members.iter().enumerate().any(is_twice) {
+            return Err(invalid("names a host twice"));
+        }
+        Ok(Self { members, prefix })
     }
 }
 
@@ -160,11 +179,36 @@ mod tests {
             ("etcd://a/", "has a prefix without a name"),
             ("etcd://a//b", "has a prefix without a name"),
             ("etcd://u:p@a/b", "has a user"),
+            ("etcd://u:p/w@a:1/b", "has a user"),
+            ("etcd://a/../b", "in its prefix"),
+            ("etcd://a/b/../c", "in its prefix"),
+            ("etcd://a/./b", "in its prefix"),
+            ("etcd://a/b c", "a space"),
+            ("etcd://a/b\n", "a control character"),
+            ("etcd://a:1,b:1,a:1/p", "names a host twice"),
+            ("etcd://a,a:2379/p", "names a host twice"),
             ("etcd://a/b?c=d", "has options"),
         ] {
             let error = text.parse::<EtcdUrl>().unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_password_in_an_address_is_not_printed() {
+        for text in ["etcd://u:s3cr3t@a/b", "etcd://u:s3c/s3cr3t@a//b", "http://u:s3cr3t@a"] {
+            let error = text.parse::<EtcdUrl>().unwrap_err().to_string();
+            assert!(!error.contains("s3c"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_inside_shorter_ones() {
+        let outer = |text: &str| -> Vec<String> {
+            text.parse::<EtcdUrl>().unwrap().outer().map(|url| url.prefix).collect()
+        };
+        assert_eq!(outer("etcd://a/b/c/d"), ["/b", "/b/c"]);
+        assert!(outer("etcd://a/b").is_empty());
     }
 
     #[test]

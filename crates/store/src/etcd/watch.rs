@@ -120,7 +120,8 @@ enum End {
 impl Reader {
     pub(super) fn new(shared: Arc<Shared>, cursor: Cursor, old: WithOld) -> Self {
         let timeline = shared.timeline();
-        let next = timeline.physical(cursor.delivered_revision()) + 1;
+        let from = timeline.physical(cursor.delivered_revision());
+        let next = from.max(shared.first_physical() - 1) + 1;
         let epoch = timeline.epoch().number;
         Self {
             shared,
@@ -286,6 +287,11 @@ impl Reader {
             if *kv.key != *self.shared.keys.head() {
                 self.pending.push(event);
                 continue;
+            }
+            if event.kind == DELETION {
+                // The head goes only with all keys. Nothing is missing.
+                let reason = "the keys of the store were removed from etcd".to_owned();
+                return Err(End::Over(Error::Unavailable(reason)));
             }
             let (version, at) = (kv.version, kv.mod_revision);
             self.check_version(version)?;

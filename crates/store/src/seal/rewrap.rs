@@ -10,8 +10,9 @@ use crate::{
     Change, Condition, Entry, Error, ListRequest, Page, Position, Result, Txn, WithOld, limits,
 };
 
-/// Bytes of values that one transaction rewrites. The last value of it may exceed them.
-const REWRITE_BYTES: usize = limits::TXN_BYTES / 4;
+/// The part of the bytes that the store accepts in one transaction. The rest is for keys. A larger value is rewritten
+/// alone.
+const REWRITE_PART: usize = 4;
 /// Attempts to read what compaction can overtake.
 const HISTORY_ATTEMPTS: usize = 8;
 
@@ -138,7 +139,7 @@ impl Sealed {
         let (keyring, agreement) = self.rewrap_keyring().await?;
         let keyring = &*keyring;
         let mut txn = Txn::default();
-        let mut bytes = 0;
+        let (mut bytes, most_bytes) = (0, self.inner.limits().txn_bytes / REWRITE_PART);
         for entry in page.entries {
             // On a shared store, the key of the marker is the one that the servers have agreed on.
             let is_agreement = self.keys.is_shared() && &*entry.key == MARKER;
@@ -156,16 +157,18 @@ impl Sealed {
                     continue;
                 }
             };
+            let is_full =
+                bytes + value.len() > most_bytes || txn.changes.len() == limits::CHANGES_PER_TXN;
+            if is_full && !txn.changes.is_empty() {
+                progress.rewritten +=
+                    self.rewrite(std::mem::take(&mut txn), agreement.as_ref()).await?;
+                bytes = 0;
+            }
             bytes += value.len();
             let Entry { key, position, .. } = entry;
             let value = seal(keyring, &key, &value)?;
             txn.conditions.push(Condition::At(Arc::clone(&key), position));
             txn.changes.push(Change::Rewrite { key, value });
-            if bytes >= REWRITE_BYTES || txn.changes.len() == limits::CHANGES_PER_TXN {
-                progress.rewritten +=
-                    self.rewrite(std::mem::take(&mut txn), agreement.as_ref()).await?;
-                bytes = 0;
-            }
         }
         progress.rewritten += self.rewrite(txn, agreement.as_ref()).await?;
         Ok(())

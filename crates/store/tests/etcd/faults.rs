@@ -56,7 +56,9 @@ async fn what_cannot_be_used_is_refused_and_left_as_it_is() {
     assert!(nothing_listens.contains("refused"), "{nothing_listens}");
 
     // The data of something else, which is a store under a shorter prefix here.
-    open(&server.url("/other/e")).await.close().await;
+    let other = open(&server.url("/other/e")).await;
+    other.commit(change(put("/a", "1"))).await.unwrap();
+    other.close().await;
     let foreign = message(&access(), &at("/other")).await;
     assert!(
         foreign.contains("data of something else") && foreign.contains("/other/e"),
@@ -297,12 +299,13 @@ async fn compaction_removes_fences_of_processes_that_have_ended() {
     one.commit(change(put("/a", "1"))).await.unwrap();
     one.close().await;
     let last = two.commit(change(put("/a", "2"))).await.unwrap();
-    // A store can be made only where no key is.
+    // A store can be made only where no key is. This one would be inside the other, even without its keys.
     let fences = server.url("/old/f");
     let refused = Etcd::open(&fences, &access()).await.unwrap_err();
     assert!(refused.to_string().contains("data of something else"), "{refused}");
     two.compact(last).await.unwrap();
-    Etcd::open(&fences, &access()).await.unwrap();
+    let refused = Etcd::open(&fences, &access()).await.unwrap_err();
+    assert!(refused.to_string().contains("is inside the store"), "{refused}");
     // Its own fence is gone, too.
     assert!(two.commit(change(put("/a", "3"))).await.unwrap() > last);
 }

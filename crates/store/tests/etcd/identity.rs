@@ -110,7 +110,7 @@ async fn client_certificates_are_sent_and_etcd_is_recognized() {
 }
 
 /// A call of etcd's API as JSON, over a connection of its own.
-fn call(address: &str, path: &str, token: Option<&str>, body: &str) -> String {
+pub(crate) fn call(address: &str, path: &str, token: Option<&str>, body: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let token = token.map(|token| format!("Authorization: {token}\r\n")).unwrap_or_default();
     let length = body.len();
@@ -125,7 +125,7 @@ fn call(address: &str, path: &str, token: Option<&str>, body: &str) -> String {
 }
 
 /// A number of bytes in base64, as etcd's JSON has keys.
-fn base64(bytes: &[u8]) -> String {
+pub(crate) fn base64(bytes: &[u8]) -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }

@@ -5,6 +5,8 @@
 mod faults;
 mod identity;
 mod migrate;
+mod presence;
+mod rotation;
 #[path = "../common/seal.rs"]
 mod seal;
 mod server;
@@ -44,7 +46,7 @@ async fn open(url: &EtcdUrl) -> Arc<dyn Store> {
 }
 
 async fn open_with(url: &EtcdUrl, access: &EtcdAccess) -> Arc<dyn Store> {
-    Arc::new(Etcd::open(url, access).await.unwrap())
+    Arc::new(Etcd::open_or_create(url, access).await.unwrap())
 }
 
 impl Subject for OnEtcd {

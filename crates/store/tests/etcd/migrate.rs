@@ -252,7 +252,7 @@ async fn a_source_that_is_in_use_is_not_moved() {
     let store = remote(server.url("/busy"));
     let nothing = store.open_source(FILE).await.map(drop).unwrap_err().to_string();
     assert!(nothing.contains("there is no store"), "{nothing}");
-    let running = sealed(store.open().await.unwrap(), &keyring).await;
+    let running = sealed(store.prepare().await.unwrap(), &keyring).await;
     let before = commit(&*running, vec![put("/a", "1")]).await;
     let source = store.open_source(FILE).await.unwrap();
     // A write after the copy, and a server that is announced.
@@ -280,7 +280,7 @@ async fn a_source_that_is_in_use_is_not_moved() {
 async fn a_new_epoch_is_above_all_that_was_given_out() {
     let mut server = EtcdServer::start();
     let store = remote(server.url("/epoch"));
-    let one = store.open().await.unwrap();
+    let one = store.prepare().await.unwrap();
     commit(&*one, vec![put("/a", "1")]).await;
     one.close().await;
     server.save();

@@ -1,7 +1,7 @@
 //! An etcd of the tests' own, on loopback, with its data in a directory that goes with it.
 
 use std::fs::File;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -93,7 +93,7 @@ impl EtcdServer {
             if self.child.try_wait().unwrap().is_some() {
                 return false;
             }
-            if std::net::TcpStream::connect(("127.0.0.1", self.client_port)).is_ok() {
+            if TcpStream::connect(("127.0.0.1", self.client_port)).is_ok() {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -130,6 +130,13 @@ impl EtcdServer {
         let data = self.directory.path().join("data");
         std::fs::remove_dir_all(&data).unwrap();
         copy(&self.directory.path().join("saved"), &data);
+        self.run_again();
+    }
+
+    /// Starts again without the data.
+    pub(crate) fn lose_data(&mut self) {
+        self.stop();
+        std::fs::remove_dir_all(self.directory.path().join("data")).unwrap();
         self.run_again();
     }
 
