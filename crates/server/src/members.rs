@@ -134,7 +134,7 @@ impl Membership {
                 continue;
             }
             let prepared = self.sealed.prepared_key();
-            let prepared = prepared.filter(|key| without_key(&self.sealed, *key).is_empty());
+            let prepared = prepared.filter(|key| self.all_servers_have(*key));
             held_since = match (prepared, held_since) {
                 (Some(key), Some((known, since))) if key == known => Some((key, since)),
                 (prepared, _) => prepared.map(|key| (key, Instant::now())),
@@ -146,6 +146,16 @@ impl Membership {
         }
     }
 
+    /// Whether all servers have an at-rest key. Not known while this server itself is not announced: then others may not
+    /// be, either.
+    fn all_servers_have(&self, key: KeyId) -> bool {
+        let Some(fleet) = self.sealed.fleet() else { return true };
+        let (members, key) = (fleet.members(), key.to_string());
+        let members = members.borrow();
+        members.iter().any(|member| member.id == self.id)
+            && members.iter().all(|member| member.seal_keys.contains(&key))
+    }
+
     async fn activate(&self) {
         match self.sealed.activate_prepared_key().await {
             Ok(()) => tracing::info!("new values are encrypted with another at-rest key"),
@@ -154,15 +164,6 @@ impl Membership {
             }
         }
     }
-}
-
-/// The addresses of the servers that lack an at-rest key.
-pub(crate) fn without_key(sealed: &Sealed, key: KeyId) -> Vec<String> {
-    let Some(fleet) = sealed.fleet() else { return Vec::new() };
-    let (members, key) = (fleet.members(), key.to_string());
-    let members = members.borrow();
-    let without = members.iter().filter(|member| !member.seal_keys.contains(&key));
-    without.map(|member| member.address.clone()).collect()
 }
 
 /// Divides the limits of owners among all servers, whenever their number changes. When all servers can write a newer
@@ -239,6 +240,30 @@ mod tests {
         membership.check_format().await;
         let reason = membership.unusable.borrow().clone().unwrap();
         assert!(reason.contains("has format 2, and this server knows formats up to 1"), "{reason}");
+    }
+
+    #[tokio::test]
+    async fn a_key_counts_as_that_of_all_only_while_this_server_is_announced() {
+        let remote = Remote::new(Faults::default());
+        let home = tempfile::tempdir().unwrap();
+        let membership = membership(&remote, &home).await;
+        let key = membership.sealed.active_key();
+        let member = |id: &str, keys: Vec<String>| Member {
+            id: id.into(),
+            address: format!("{id}:1"),
+            format: format::NEWEST,
+            seal_keys: keys,
+        };
+        let fleet = membership.sealed.fleet().unwrap();
+        assert!(!membership.all_servers_have(key), "no server is announced");
+        let other = remote.connect();
+        let others = other.fleet().unwrap();
+        others.join(member("b", vec![key.to_string()])).await.unwrap();
+        assert!(!membership.all_servers_have(key), "this server is not announced");
+        fleet.join(member("a", vec![key.to_string()])).await.unwrap();
+        assert!(membership.all_servers_have(key));
+        others.join(member("b", Vec::new())).await.unwrap();
+        assert!(!membership.all_servers_have(key), "another one lacks it");
     }
 
     #[tokio::test]
