@@ -168,6 +168,10 @@ impl Sealed {
 
     async fn write_marker(&self) -> Result<()> {
         if self.inner.revision().await? != 0 {
+            // Another process may have written it since it was looked for.
+            if self.inner.get(MARKER).await?.value.is_some() {
+                return Ok(());
+            }
             return Err(Error::Unavailable(
                 "the database has data, but no encryption marker: it is not encrypted at rest, and \
                  cannot be encrypted in place"
