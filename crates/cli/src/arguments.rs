@@ -30,7 +30,7 @@ pub(crate) fn normalized(words: &[OsString], command: &Command) -> Vec<OsString>
     let mut out: Vec<OsString> = own.next().into_iter().collect();
     let own: Vec<OsString> = own.collect();
     let leading = leading_words(&own);
-    let switches = switches(command);
+    let switches = switches(command, &own[leading..]);
     let ordered = own[leading..].iter().chain(&own[..leading]);
     out.extend(ordered.filter_map(|word| switched(word, &switches)));
     if out.get(1).is_some_and(|word| word == "delete") {
@@ -95,15 +95,25 @@ fn switched(word: &OsString, switches: &[String]) -> Option<OsString> {
     }
 }
 
-/// The flags without a value, of all commands.
-fn switches(command: &Command) -> Vec<String> {
+/// The flags without a value, of the command that the words name. Another command may have a flag of the same name with a
+/// value.
+fn switches(command: &Command, words: &[OsString]) -> Vec<String> {
     let is_switch = |arg: &&clap::Arg| matches!(arg.get_action(), ArgAction::SetTrue);
+    let mut at = command;
     let mut names = Vec::new();
-    for arg in command.get_arguments().filter(is_switch) {
-        names.extend(arg.get_long().map(|name| format!("--{name}")));
-        names.extend(arg.get_short().map(|name| format!("-{name}")));
+    let mut add = |command: &Command| {
+        for arg in command.get_arguments().filter(is_switch) {
+            names.extend(arg.get_long().map(|name| format!("--{name}")));
+            names.extend(arg.get_short().map(|name| format!("-{name}")));
+        }
+    };
+    add(at);
+    for word in words {
+        if let Some(found) = at.find_subcommand(word) {
+            add(found);
+            at = found;
+        }
     }
-    names.extend(command.get_subcommands().flat_map(switches));
     names
 }
 
@@ -127,6 +137,10 @@ mod tests {
             #[arg(short, long)]
             _output: Option<String>,
         },
+        Run {
+            #[arg(long)]
+            _all: String,
+        },
     }
 
     #[test]
@@ -145,6 +159,8 @@ mod tests {
             ("get --all=false", "get"),
             ("get --all=maybe --output=true", "get --all=maybe --output=true"),
             ("run -- --all=true", "run -- --all=true"),
+            // Here it has a value.
+            ("run --all=false", "run --all=false"),
             ("delete user/ada", "delete user ada"),
             (
                 "-n shop delete team.management.platform.sh/red teams/blue -o name",
