@@ -51,13 +51,15 @@ pub(crate) fn find(
     })
 }
 
+/// All that is known of a kind.
+fn any_kind(info: &Info) -> Option<&'static dyn AnyKind> {
+    let mut kinds = postern_kinds::all().iter().copied();
+    kinds.find(|kind| kind.info().kind == info.kind && kind.info().version == info.version)
+}
+
 /// The fields of the kind's objects that have secret values, by their paths.
 pub(crate) fn secret_fields(info: &Info) -> impl Iterator<Item = &'static [&'static str]> {
-    let is_it = |kind: &&&'static dyn AnyKind| {
-        kind.info().kind == info.kind && kind.info().version == info.version
-    };
-    let found = postern_kinds::all().iter().find(is_it);
-    found.into_iter().flat_map(|kind| {
+    any_kind(info).into_iter().flat_map(|kind| {
         let written = kind.write_only().iter().map(|field| field.path);
         kind.read_protected().iter().copied().chain(written)
     })
@@ -65,11 +67,7 @@ pub(crate) fn secret_fields(info: &Info) -> impl Iterator<Item = &'static [&'sta
 
 /// The fields of an object's metadata that no object has, by their paths.
 pub(crate) fn unknown_metadata(info: &Info, object: &Value) -> Vec<String> {
-    let is_it = |kind: &&&'static dyn AnyKind| {
-        kind.info().kind == info.kind && kind.info().version == info.version
-    };
-    let found = postern_kinds::all().iter().find(is_it);
-    found.map_or_else(Vec::new, |kind| kind.schema().unknown_below(object, "metadata"))
+    any_kind(info).map_or_else(Vec::new, |kind| kind.schema().unknown_below(object, "metadata"))
 }
 
 /// A path of fields as a JSON pointer (RFC 6901).
