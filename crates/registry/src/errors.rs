@@ -21,7 +21,7 @@ pub fn from_store(error: Error) -> ApiError {
             ApiError::unavailable("storage is unavailable", Some(RETRY_AFTER_SECONDS))
                 .with_inner(reason)
         }
-        error @ Error::UnknownSealKey { .. } => {
+        error @ (Error::Full | Error::UnknownSealKey { .. }) => {
             ApiError::unavailable("storage is unavailable", Some(RETRY_AFTER_SECONDS))
                 .with_inner(error.to_string())
         }

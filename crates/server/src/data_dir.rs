@@ -78,6 +78,22 @@ impl DataDir {
         Ok(Self { root: root.to_owned(), keys })
     }
 
+    /// Keeps other `postern init` from this data directory until the file is dropped. Without that, the kubeconfig of one
+    /// of them could replace that of the other.
+    ///
+    /// # Errors
+    /// When another process has the lock.
+    pub(crate) fn lock_for_init(&self) -> io::Result<File> {
+        let directory = File::open(&self.root)?;
+        rustix::fs::flock(&directory, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| {
+                let path = self.root.display();
+                let what = format!("another postern init uses the data directory {path}: {error}");
+                io::Error::new(error.kind(), what)
+            })?;
+        Ok(directory)
+    }
+
     /// The path of the database.
     pub fn database(&self) -> PathBuf {
         Self::database_in(&self.root)
@@ -276,6 +292,17 @@ mod tests {
             fs::set_permissions(root.join(dir), Permissions::from_mode(0o700)).unwrap();
         }
         DataDir::open(&root, None).unwrap();
+    }
+
+    #[test]
+    fn one_init_at_a_time_has_the_data_directory() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(home.path(), None).unwrap();
+        let first = dir.lock_for_init().unwrap();
+        let refused = dir.lock_for_init().unwrap_err().to_string();
+        assert!(refused.contains("another postern init"), "{refused}");
+        drop(first);
+        dir.lock_for_init().unwrap();
     }
 
     #[test]

@@ -63,9 +63,9 @@ impl Membership {
         format::check(self.sealed.as_ref()).await
     }
 
-    /// Reads the keyring again. Uses it, and announces its keys, if they have changed.
+    /// Reads the keyring again, and uses it if it has changed.
     async fn read_keyring(&self) -> anyhow::Result<()> {
-        let changing = self.sealed.lock_keyring().await;
+        let _changing = self.sealed.lock_keyring().await;
         let keyring = self.keys.load(&self.sealed).await?;
         if self.sealed.has_changed(&keyring) {
             // On a shared store, the marker shows whether a keyring lacks the key in use.
@@ -77,11 +77,17 @@ impl Membership {
             );
             self.sealed.use_keyring(keyring).await?;
         }
-        drop(changing);
-        // The administrator's command has changed the keyring in use already.
-        if *self.announced_keys.lock() != self.sealed.key_ids() {
-            tracing::info!(keys = ?self.sealed.key_ids(), "the keyring has changed");
+        Ok(())
+    }
+
+    /// Reads the keyring again. Announces this server again if its at-rest keys have changed, by a new keyring or by the
+    /// administrator's command.
+    async fn follow_keyring(&self) -> anyhow::Result<()> {
+        self.read_keyring().await.context("the keyring cannot be read again")?;
+        let keys = self.sealed.key_ids();
+        if *self.announced_keys.lock() != keys {
             self.announce().await?;
+            tracing::info!(?keys, "this server has announced its at-rest keys");
         }
         Ok(())
     }
@@ -121,6 +127,7 @@ impl Membership {
         let mut ticks = tokio::time::interval(KEYRING_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut held_since: Option<(KeyId, Instant)> = None;
+        let mut last_error = String::new();
         for read in 0_u64.. {
             ticks.tick().await;
             self.check_format().await;
@@ -129,10 +136,16 @@ impl Membership {
             {
                 tracing::warn!("this server continues, but the next start would fail: {error:#}");
             }
-            if let Err(error) = self.read_keyring().await {
-                tracing::warn!("the keyring cannot be read again: {error:#}");
+            if let Err(error) = self.follow_keyring().await {
+                let error = format!("{error:#}");
+                // An error that lasts is logged once.
+                if error != last_error {
+                    tracing::warn!("{error}");
+                    last_error = error;
+                }
                 continue;
             }
+            last_error.clear();
             let prepared = self.sealed.prepared_key();
             let prepared = prepared.filter(|key| self.all_servers_have(*key));
             held_since = match (prepared, held_since) {

@@ -47,9 +47,6 @@ use crate::{database, listen};
 /// How long the shutdown waits for each last step.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What etcd answers to a request for a lease when its storage is full.
-const ETCD_IS_FULL: &str = "database space exceeded";
-
 /// The settings of the server.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -225,8 +222,11 @@ pub async fn init(settings: Settings, source: Arc<dyn Source>) -> anyhow::Result
             "pass --store: a database in the data directory is prepared by postern serve"
         );
     };
+    // Before the directory is created, too.
     check_no_kubeconfig(&settings.data_dir, remote)?;
     let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
+    let _lock = dir.lock_for_init()?;
+    check_no_kubeconfig(&settings.data_dir, remote)?;
     let keys = KeySource::new(&settings.keyring, &dir);
     let sealed = Arc::new(database::open_remote(&keys, remote, true).await?);
     let store: Arc<dyn Store> = sealed.clone();
@@ -333,7 +333,7 @@ async fn may_join_later(
     settings: &Settings,
     sealed: &Sealed,
 ) -> anyhow::Result<()> {
-    let is_full = |error: &postern_store::Error| error.to_string().contains(ETCD_IS_FULL);
+    let is_full = |error: &postern_store::Error| matches!(error, postern_store::Error::Full);
     let Some(remote) =
         settings.store.as_ref().filter(|_| error.downcast_ref().is_some_and(is_full))
     else {

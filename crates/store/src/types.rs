@@ -408,6 +408,11 @@ pub enum Error {
     /// Nothing was done, and nothing can be done at the moment.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
+    /// Nothing was done: the store takes no writes because its space is used up. Reads succeed.
+    #[error(
+        "storage is unavailable: etcd's storage is full: compact and defragment it, raise its quota, and disarm its alarm"
+    )]
+    Full,
     /// Nothing was done: the gate before the commit failed, with this reason. See
     /// [`Gate`](crate::Gate).
     #[error("{0}")]

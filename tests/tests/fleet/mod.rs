@@ -354,6 +354,23 @@ async fn init_does_not_replace_the_kubeconfig_of_another_store() {
 }
 
 #[tokio::test]
+async fn of_two_init_at_once_on_one_data_directory_one_prepares_its_store() {
+    let etcd = Etcd::start().await;
+    let stores = [etcd.store("/one"), etcd.store("/two")];
+    let home = Home::new();
+    let prepare = |store: &String| {
+        let setup = Setup::bare(&home).argument("init").argument("--data-dir");
+        on(setup.argument(home.data()), store).run_to_end()
+    };
+    let (one, two) = tokio::join!(prepare(&stores[0]), prepare(&stores[1]));
+    assert!(one.status.success() != two.status.success(), "{}{}", one.stderr, two.stderr);
+    let prepared = if one.status.success() { &stores[0] } else { &stores[1] };
+    // The kubeconfig has the key of that store.
+    let server = on(Setup::on(&home), prepared).start().await;
+    server.client().get(&secrets("platform")).send().await.expect(200);
+}
+
+#[tokio::test]
 async fn each_server_writes_its_name_into_its_audit_log_and_divides_the_limits() {
     let etcd = Etcd::start().await;
     let servers = three(&etcd).await;

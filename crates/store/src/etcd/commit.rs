@@ -196,7 +196,7 @@ impl Shared {
                 return Ok(Attempt::Committed(revision));
             }
             if rpc::is_full(&status) {
-                return Err(full());
+                return Err(Error::Full);
             }
             tracing::warn!("a transaction is sent again: {}", rpc::explain(&status));
             return Ok(Attempt::Again);
@@ -553,11 +553,4 @@ fn new_id() -> Result<[u8; TRANSACTION_ID_BYTES]> {
 
 fn conflict(key: &Arc<str>, found: Option<Position>) -> Error {
     Error::Conflict { key: Arc::clone(key), found }
-}
-
-pub(super) fn full() -> Error {
-    Error::Unavailable(
-        "etcd's storage is full: compact and defragment it, raise its quota, and disarm its alarm"
-            .to_owned(),
-    )
 }

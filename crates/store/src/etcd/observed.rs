@@ -51,7 +51,7 @@ impl Observed {
     pub(super) fn count_commit(&self, took: Duration, result: &Result<u64>) {
         match result {
             Ok(_) => self.commits.count(took),
-            Err(Error::Unavailable(_) | Error::Unknown(_) | Error::Gated(_)) => {
+            Err(Error::Unavailable(_) | Error::Full | Error::Unknown(_) | Error::Gated(_)) => {
                 self.commits.count_failed();
             }
             Err(_) => {}

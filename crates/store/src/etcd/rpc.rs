@@ -401,8 +401,11 @@ pub(super) fn is_too_large_to_receive(status: &Status) -> bool {
     }
 }
 
-/// The error of the store for an error of a read.
+/// The error of the store for an error of a read, or of a write that was not done.
 pub(super) fn to_error(status: &Status) -> Error {
+    if is_full(status) {
+        return Error::Full;
+    }
     let reason = explain(status);
     match status.code() {
         // Without a user, etcd finds an argument invalid.

@@ -135,10 +135,13 @@ impl Shared {
         Arc::clone(&self.timeline.read())
     }
 
-    /// Notes whether etcd answers, and converts the error.
+    /// Notes whether etcd serves reads, and converts the error. When its storage is full, it does.
     pub(super) fn noted<T>(&self, result: std::result::Result<T, Status>) -> Result<T> {
         let result = result.map_err(|status| rpc::to_error(&status));
-        *self.fault.lock() = result.as_ref().err().map(ToString::to_string);
+        *self.fault.lock() = match &result {
+            Ok(_) | Err(Error::Full) => None,
+            Err(error) => Some(error.to_string()),
+        };
         self.check_open()?;
         result
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::commit::full;
 use super::layout::{FORMAT, encode};
 use super::list::PageSize;
 use super::proto::{DeleteRangeRequest, PutRequest, Request, RequestOp, TxnRequest, TxnResponse};
@@ -168,9 +167,6 @@ impl EtcdTarget {
         };
         let written: std::result::Result<TxnResponse, _> =
             self.shared.client.read(rpc::TXN, request).await;
-        if written.as_ref().is_err_and(rpc::is_full) {
-            return Err(full());
-        }
         let response = self.shared.noted(written)?;
         if response.succeeded {
             Ok(response.header.map_or(0, |header| header.revision))

@@ -20,6 +20,15 @@ fn change(change: Change) -> Txn {
     Txn { conditions: Vec::new(), changes: vec![change] }
 }
 
+fn member(id: &str) -> Member {
+    Member {
+        id: id.into(),
+        address: format!("{id}:8443"),
+        format: 1,
+        seal_keys: vec!["00".to_owned()],
+    }
+}
+
 /// Repeats a call while etcd is away.
 async fn again<T>(mut call: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, Error> {
     for _ in 0..200 {
@@ -321,8 +330,8 @@ async fn a_full_etcd_refuses_writes_with_advice_and_serves_reads() {
         let key = format!("/k{number:03}");
         match store.commit(change(put(&key, &large))).await {
             Ok(_) => written.push(key),
-            Err(Error::Unavailable(reason)) => {
-                refused = Some((key, reason));
+            Err(error @ Error::Full) => {
+                refused = Some((key, error.to_string()));
                 break;
             }
             Err(error) => panic!("{error}"),
@@ -335,6 +344,10 @@ async fn a_full_etcd_refuses_writes_with_advice_and_serves_reads() {
     let listed = store.list(ListRequest::default()).await.unwrap().entries;
     let keys: Vec<_> = listed.iter().map(|entry| entry.key.to_string()).collect();
     assert_eq!(keys, written);
+    // Also for a server that cannot announce itself.
+    let joined = store.fleet().unwrap().join(member("one")).await;
+    assert!(matches!(joined, Err(Error::Full)), "{joined:?}");
+    store.health().unwrap();
 }
 
 /// The packaged etcd leaves out the deletion at the revision of a compaction. A watch from there ends, or has it.
@@ -390,12 +403,6 @@ async fn servers_know_each_other_and_share_leases() {
     let server = EtcdServer::start();
     let url = server.url("/fleet");
     let (one, two) = (open(&url).await, open(&url).await);
-    let member = |id: &str| Member {
-        id: id.into(),
-        address: format!("{id}:8443"),
-        format: 1,
-        seal_keys: vec!["00".to_owned()],
-    };
     let fleets = [one.fleet().unwrap(), two.fleet().unwrap()];
     fleets[0].join(member("one")).await.unwrap();
     fleets[1].join(member("two")).await.unwrap();
