@@ -6,6 +6,7 @@
 //! lost is in `commit`.
 
 mod commit;
+mod connection;
 mod fleet;
 mod layout;
 mod list;

@@ -1,6 +1,6 @@
 //! Calls to etcd: which member, how long, with which proof of identity. What is called is up to the engine.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -11,10 +11,11 @@ use prost::Message;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::client::Grpc;
 use tonic::metadata::MetadataValue;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use super::connection::{self, Failed, deepest, invalid};
 use super::proto::{
     AuthenticateRequest, AuthenticateResponse, StatusRequest, StatusResponse, WatchCall,
     WatchCreateRequest, WatchRequest, WatchResponse,
@@ -32,8 +33,8 @@ pub(super) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
 
-/// The longest time until a connection is made.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest time until a connection is made. It is shorter than that of a call, whose error would not say that.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The longest time for one call to one member. A leader election takes about a second at etcd's default timing.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -56,11 +57,13 @@ pub(super) struct Client {
     channels: Vec<Channel>,
     /// The addresses of the members, in the order of the channels.
     addresses: Vec<String>,
+    has_tls: bool,
     /// The member that answered last.
     current: AtomicUsize,
     access: EtcdAccess,
-    /// When a member answered last.
+    /// When a member answered last; the start, if none has.
     answered: Mutex<Instant>,
+    has_answered: AtomicBool,
     /// The token of a user, once it is known.
     token: Mutex<Option<MetadataValue<tonic::metadata::Ascii>>>,
 }
@@ -71,7 +74,7 @@ impl Client {
     /// # Errors
     /// [`Error::Invalid`] for files that cannot be used, and without TLS to another machine.
     pub(super) fn new(url: &EtcdUrl, access: &EtcdAccess) -> Result<Self> {
-        let tls = tls(url, access)?;
+        let tls = connection::tls(url, access)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let connect = |member: &String| {
             let endpoint = Endpoint::from_shared(format!("{scheme}://{member}"))
@@ -81,9 +84,10 @@ impl Client {
                 .keep_alive_timeout(PING_TIMEOUT)
                 .tcp_nodelay(true);
             let endpoint = match &tls {
-                Some(tls) => {
-                    endpoint.tls_config(tls.clone()).map_err(|error| invalid(&explain(&error)))?
-                }
+                Some(tls) => endpoint.tls_config(tls.clone()).map_err(|error| {
+                    let cause = deepest(&error);
+                    invalid(&format!("cannot use the certificates of --etcd-ca-file and --etcd-cert-file: {cause}"))
+                })?,
                 None => endpoint,
             };
             Ok(endpoint.connect_lazy())
@@ -91,9 +95,11 @@ impl Client {
         Ok(Self {
             channels: url.members.iter().map(connect).collect::<Result<_>>()?,
             addresses: url.members.clone(),
+            has_tls: tls.is_some(),
             current: AtomicUsize::new(0),
             access: access.clone(),
             answered: Mutex::new(Instant::now()),
+            has_answered: AtomicBool::new(false),
             token: Mutex::new(None),
         })
     }
@@ -166,6 +172,7 @@ impl Client {
         match self.unary_to(number, path, request).await {
             Ok(response) => {
                 *self.answered.lock() = Instant::now();
+                self.has_answered.store(true, Ordering::Relaxed);
                 Ok(response.into_inner())
             }
             Err(status) => {
@@ -196,12 +203,30 @@ impl Client {
     {
         let mut grpc = self.grpc(number)?;
         let call = async {
-            grpc.ready().await.map_err(|error| Status::unavailable(explain(&error)))?;
+            grpc.ready().await.map_err(|error| self.failed(number).not_connected(&error))?;
             let codec: ProstCodec<Q, A> = ProstCodec::default();
             grpc.unary(request, PathAndQuery::from_static(path), codec).await
         };
-        let result = timeout(CALL_TIMEOUT, call).await;
-        result.unwrap_or_else(|_| Err(Status::deadline_exceeded("etcd did not answer in time")))
+        self.in_time(number, call).await
+    }
+
+    /// The result of a call to one member, or an error if it takes too long.
+    async fn in_time<T>(
+        &self,
+        number: usize,
+        call: impl Future<Output = std::result::Result<T, Status>>,
+    ) -> std::result::Result<T, Status> {
+        let late = |_| Err(Status::deadline_exceeded("etcd did not answer in time"));
+        let result = timeout(CALL_TIMEOUT, call).await.unwrap_or_else(late);
+        result.map_err(|status| self.failed(number).in_words(status))
+    }
+
+    fn failed(&self, number: usize) -> Failed<'_> {
+        Failed {
+            address: self.addresses.get(number).map_or("etcd", String::as_str),
+            has_tls: self.has_tls,
+            has_answered: self.has_answered.load(Ordering::Relaxed),
+        }
     }
 
     /// The status of each member. A member without a leader has one, too, so this says nothing of the store.
@@ -258,21 +283,19 @@ impl Client {
         &self,
         create: WatchCreateRequest,
     ) -> std::result::Result<Streaming<WatchResponse>, Status> {
-        let mut grpc = self.grpc(self.current.load(Ordering::Relaxed))?;
+        let number = self.current.load(Ordering::Relaxed);
+        let mut grpc = self.grpc(number)?;
         let first = WatchRequest { call: Some(WatchCall::Create(create)) };
         // The watch lasts as long as its requests.
         let requests = stream::iter([first]).chain(stream::pending());
         let mut request = self.with_token(requests).await?;
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         let open = async {
-            grpc.ready().await.map_err(|error| Status::unavailable(explain(&error)))?;
+            grpc.ready().await.map_err(|error| self.failed(number).not_connected(&error))?;
             let codec: ProstCodec<WatchRequest, WatchResponse> = ProstCodec::default();
             grpc.streaming(request, PathAndQuery::from_static(WATCH), codec).await
         };
-        let opened = timeout(CALL_TIMEOUT, open).await;
-        match opened
-            .unwrap_or_else(|_| Err(Status::deadline_exceeded("etcd did not answer in time")))
-        {
+        match self.in_time(number, open).await {
             Ok(response) => Ok(response.into_inner()),
             Err(status) => {
                 self.leave_current_member();
@@ -301,69 +324,21 @@ impl Client {
         A: Message + Default + 'static,
     {
         let request = self.with_token(stream::iter([request])).await?;
-        let mut grpc = self.grpc(self.current.load(Ordering::Relaxed))?;
+        let number = self.current.load(Ordering::Relaxed);
+        let mut grpc = self.grpc(number)?;
         let call = async {
-            grpc.ready().await.map_err(|error| Status::unavailable(explain(&error)))?;
+            grpc.ready().await.map_err(|error| self.failed(number).not_connected(&error))?;
             let codec: ProstCodec<Q, A> = ProstCodec::default();
             let mut responses =
                 grpc.streaming(request, PathAndQuery::from_static(path), codec).await?.into_inner();
             responses.message().await?.ok_or_else(|| Status::unavailable("etcd answered nothing"))
         };
-        let result = timeout(CALL_TIMEOUT, call).await;
-        let result = result
-            .unwrap_or_else(|_| Err(Status::deadline_exceeded("etcd did not answer in time")));
+        let result = self.in_time(number, call).await;
         if result.as_ref().is_err_and(is_ambiguous) {
             self.leave_current_member();
         }
         result
     }
-}
-
-/// The TLS of a connection; `None` for connections within this machine.
-fn tls(url: &EtcdUrl, access: &EtcdAccess) -> Result<Option<ClientTlsConfig>> {
-    if access.ca_file.is_none() && access.client_cert.is_none() {
-        if url.is_loopback() {
-            return Ok(None);
-        }
-        return Err(invalid(
-            "connections to another machine need TLS: pass --etcd-ca-file with the authority of its certificate",
-        ));
-    }
-    let mut tls = ClientTlsConfig::new();
-    if let Some(file) = &access.ca_file {
-        tls = tls.ca_certificate(Certificate::from_pem(read(file)?));
-    }
-    if let Some((cert, key)) = &access.client_cert {
-        tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
-    }
-    Ok(Some(tls))
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a small file that the operator names, once at the start"
-)]
-fn read(file: &std::path::Path) -> Result<Vec<u8>> {
-    std::fs::read(file)
-        .map_err(|error| invalid(&format!("cannot read {}: {error}", file.display())))
-}
-
-fn invalid(why: &str) -> Error {
-    Error::Invalid(format!("etcd: {why}"))
-}
-
-/// An error with all its causes, which tonic leaves out.
-pub(super) fn explain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let next = cause.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// Whether a call with this error may have been done, or may still be done.
@@ -401,6 +376,14 @@ pub(super) fn is_too_large_to_receive(status: &Status) -> bool {
     }
 }
 
+/// An error in words. Its causes are in its text already; see [`Failed::in_words`].
+pub(super) fn explain(status: &Status) -> String {
+    match status.message() {
+        "" => status.code().description().to_owned(),
+        message => message.to_owned(),
+    }
+}
+
 /// The error of the store for an error of a read, or of a write that was not done.
 pub(super) fn to_error(status: &Status) -> Error {
     if is_full(status) {
@@ -411,6 +394,9 @@ pub(super) fn to_error(status: &Status) -> Error {
         // Without a user, etcd finds an argument invalid.
         Code::InvalidArgument if status.message().contains("user name is empty") => {
             Error::Unavailable(format!("etcd refuses this server: {reason}; pass --etcd-user"))
+        }
+        Code::FailedPrecondition if reason.contains("authentication is not enabled") => {
+            Error::Unavailable(format!("etcd: {reason}; pass no --etcd-user, or enable it in etcd"))
         }
         Code::Unauthenticated | Code::PermissionDenied => {
             Error::Unavailable(format!("etcd refuses this server: {reason}"))

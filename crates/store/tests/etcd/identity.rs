@@ -90,23 +90,37 @@ async fn client_certificates_are_sent_and_etcd_is_recognized() {
     let mut watch = store.watch("", Position::ZERO, WithOld::Yes).await.unwrap();
     assert_eq!(watch.next().await.unwrap().revision, revision);
 
-    let nameless = EtcdAccess { ca_file: Some(ca_file.clone()), ..access() };
-    // etcd says why in an alert of TLS, which the end of the connection may overtake.
-    let refused = message(&url, &nameless).await;
-    assert!(refused.contains("etcd: "), "{refused}");
-    let foreign = Authority::new();
-    let other = EtcdAccess { ca_file: Some(foreign.file("ca.pem")), ..known.clone() };
-    let unknown = message(&url, &other).await;
-    assert!(unknown.contains("certificate"), "{unknown}");
+    let (ca_file, foreign) = (Some(ca_file), Authority::new());
     let foreign_cert = foreign.sign("postern", ExtendedKeyUsagePurpose::ClientAuth);
-    let foreign = EtcdAccess { client_cert: Some(foreign_cert), ..known.clone() };
-    let refused = message(&url, &foreign).await;
-    assert!(refused.contains("etcd: "), "{refused}");
     let garbage = authority.file("garbage.pem");
     write(&garbage, "no certificate");
-    let broken = EtcdAccess { client_cert: Some((garbage, client_cert.1)), ..known };
-    let broken = message(&url, &broken).await;
-    assert!(broken.contains("etcd:"), "{broken}");
+    let with = |client_cert: Option<(PathBuf, PathBuf)>| EtcdAccess {
+        ca_file: ca_file.clone(),
+        client_cert,
+        ..access()
+    };
+    let with_authority = |file: PathBuf| EtcdAccess { ca_file: Some(file), ..known.clone() };
+    let (cert, key) = client_cert;
+    for (wrong, expected) in [
+        // etcd says why in an alert of TLS, which the end of the connection may overtake.
+        (with(None), "pass --etcd-cert-file"),
+        (with(Some(foreign_cert.clone())), "pass --etcd-cert-file"),
+        (with(Some((cert.clone(), foreign_cert.1))), "cannot use the certificates"),
+        (with(Some((garbage.clone(), key.clone()))), "of --etcd-cert-file has no certificate"),
+        (with(Some((cert, garbage.clone()))), "of --etcd-key-file has no private key"),
+        (with_authority(foreign.file("ca.pem")), "not from the authority in --etcd-ca-file"),
+        (with_authority(garbage), "of --etcd-ca-file has no certificate"),
+        (with_authority(key), "of --etcd-ca-file has no certificate"),
+        (with_authority(authority.file("none.pem")), "cannot read"),
+        (access(), "if etcd uses tls there, pass --etcd-ca-file"),
+    ] {
+        let refused = message(&url, &wrong).await;
+        assert!(refused.contains(expected), "{refused} lacks {expected}");
+        assert!(!refused.contains("transport"), "{refused}");
+    }
+    let plain = EtcdServer::start();
+    let refused = message(&plain.url("/plain"), &known).await;
+    assert!(refused.contains("if it has no tls, pass no --etcd-ca-file"), "{refused}");
 }
 
 /// A call of etcd's API as JSON, over a connection of its own.
@@ -166,6 +180,9 @@ async fn a_user_with_a_role_on_the_prefix_is_enough() {
     // The user may not compact, which is logged; etcd compacts by itself.
     let _ = store.compact(revision).await;
 
+    let without = EtcdServer::start();
+    let refused = message(&without.url("/mine"), &as_user("postern", "s3cr3t")).await;
+    assert!(refused.contains("pass no --etcd-user"), "{refused}");
     let wrong = message(&url, &as_user("postern", "wrong")).await;
     assert!(wrong.contains("authentication failed"), "{wrong}");
     assert!(!wrong.contains("wrong-"), "{wrong}");
