@@ -1,6 +1,6 @@
 //! Calls to etcd: which member, how long, with which proof of identity. What is called is up to the engine.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -39,6 +39,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The longest time for one call to one member. A leader election takes about a second at etcd's default timing.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// If no call was answered for this long, etcd counts as unreachable.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+
 /// Reads try other members for this long.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -52,6 +55,43 @@ const PING_TIMEOUT: Duration = Duration::from_secs(2);
 /// The largest message of etcd that is read: a page of a list, or the values of one transaction.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 
+/// What is known of the answers of all members together.
+struct Answers {
+    /// When a member answered last, with a result or a refusal; the start, if none has.
+    last: Instant,
+    has_answered: bool,
+    /// Since when a call waits for an answer, or was tried in vain, and no other was answered.
+    asked: Option<Instant>,
+    calls_in_flight: usize,
+}
+
+impl Answers {
+    /// Notes an answer now. All other calls can wait no longer than since then.
+    fn note(&mut self) {
+        self.last = Instant::now();
+        self.has_answered = true;
+        self.asked = (self.calls_in_flight > 1).then_some(self.last);
+    }
+}
+
+/// A call that has begun, until it is dropped.
+struct InFlight<'a>(&'a Mutex<Answers>);
+
+impl<'a> InFlight<'a> {
+    fn begin(answers: &'a Mutex<Answers>) -> Self {
+        let mut known = answers.lock();
+        known.calls_in_flight += 1;
+        known.asked.get_or_insert_with(Instant::now);
+        Self(answers)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.lock().calls_in_flight -= 1;
+    }
+}
+
 /// Connections to the members of an etcd.
 pub(super) struct Client {
     channels: Vec<Channel>,
@@ -61,9 +101,7 @@ pub(super) struct Client {
     /// The member that answered last.
     current: AtomicUsize,
     access: EtcdAccess,
-    /// When a member answered last; the start, if none has.
-    answered: Mutex<Instant>,
-    has_answered: AtomicBool,
+    answers: Mutex<Answers>,
     /// The token of a user, once it is known.
     token: Mutex<Option<MetadataValue<tonic::metadata::Ascii>>>,
 }
@@ -98,8 +136,12 @@ impl Client {
             has_tls: tls.is_some(),
             current: AtomicUsize::new(0),
             access: access.clone(),
-            answered: Mutex::new(Instant::now()),
-            has_answered: AtomicBool::new(false),
+            answers: Mutex::new(Answers {
+                last: Instant::now(),
+                has_answered: false,
+                asked: None,
+                calls_in_flight: 0,
+            }),
             token: Mutex::new(None),
         })
     }
@@ -115,7 +157,7 @@ impl Client {
         A: Message + Default + 'static,
     {
         loop {
-            let deadline = *self.answered.lock() + READ_TIMEOUT;
+            let deadline = self.answers.lock().last + READ_TIMEOUT;
             match self.call(path, request.clone()).await {
                 Err(status) if is_ambiguous(&status) && Instant::now() < deadline => {
                     sleep(READ_PAUSE).await;
@@ -168,23 +210,21 @@ impl Client {
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
+        let _in_flight = InFlight::begin(&self.answers);
         let number = self.current.load(Ordering::Relaxed);
         match self.unary_to(number, path, request).await {
             Ok(response) => {
-                *self.answered.lock() = Instant::now();
-                self.has_answered.store(true, Ordering::Relaxed);
+                self.answers.lock().note();
                 Ok(response.into_inner())
             }
             Err(status) => {
-                if is_ambiguous(&status) {
-                    let next = (number + 1) % self.channels.len();
-                    let _ = self.current.compare_exchange(
-                        number,
-                        next,
-                        Ordering::Relaxed,
-                        Ordering::Relaxed,
-                    );
+                if !is_ambiguous(&status) {
+                    self.answers.lock().note();
+                    return Err(status);
                 }
+                let next = (number + 1) % self.channels.len();
+                let (load, store) = (Ordering::Relaxed, Ordering::Relaxed);
+                let _ = self.current.compare_exchange(number, next, store, load);
                 Err(status)
             }
         }
@@ -225,7 +265,7 @@ impl Client {
         Failed {
             address: self.addresses.get(number).map_or("etcd", String::as_str),
             has_tls: self.has_tls,
-            has_answered: self.has_answered.load(Ordering::Relaxed),
+            has_answered: self.answers.lock().has_answered,
         }
     }
 
@@ -243,7 +283,12 @@ impl Client {
 
     /// The time since a member has answered last.
     pub(super) fn answer_age(&self) -> Duration {
-        self.answered.lock().elapsed()
+        self.answers.lock().last.elapsed()
+    }
+
+    /// Whether calls have had no answer for [`SILENCE_MAX`].
+    pub(super) fn is_silent(&self) -> bool {
+        self.answers.lock().asked.is_some_and(|asked| asked.elapsed() > SILENCE_MAX)
     }
 
     fn grpc(&self, number: usize) -> std::result::Result<Grpc<Channel>, Status> {

@@ -122,11 +122,14 @@ impl Shared {
         }
     }
 
-    /// The last fault, if no call has succeeded since.
+    /// The last fault, if no call has succeeded since; or that etcd does not answer the calls of the moment.
     pub(super) fn health(&self) -> Result<()> {
         self.check_open()?;
         match &*self.fault.lock() {
             Some(reason) => Err(Error::Unavailable(reason.clone())),
+            None if self.client.is_silent() => {
+                Err(Error::Unavailable("etcd does not answer".to_owned()))
+            }
             None => Ok(()),
         }
     }

@@ -350,6 +350,31 @@ async fn a_full_etcd_refuses_writes_with_advice_and_serves_reads() {
     store.health().unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_etcd_is_a_fault_before_any_call_has_failed() {
+    let server = EtcdServer::start();
+    let store = Arc::new(open(&server.url("/silent")).await);
+    store.commit(change(put("/a", "1"))).await.unwrap();
+    store.health().unwrap();
+    server.pause(true);
+    // It is tried for five seconds.
+    let reading = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.revision().await }
+    });
+    let fault = loop {
+        if let Err(fault) = store.health() {
+            break fault.to_string();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert!(fault.contains("etcd does not answer"), "{fault}");
+    assert!(!reading.is_finished());
+    server.pause(false);
+    reading.await.unwrap().unwrap();
+    store.health().unwrap();
+}
+
 /// The packaged etcd leaves out the deletion at the revision of a compaction. A watch from there ends, or has it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_that_continues_at_a_compaction_misses_no_deletion() {

@@ -107,6 +107,13 @@ impl EtcdServer {
         self.run_again();
     }
 
+    /// Stops the process where it is, or lets it go on. Its connections stay open.
+    pub(crate) fn pause(&self, pause: bool) {
+        let signal = if pause { "-STOP" } else { "-CONT" };
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
     fn stop(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
