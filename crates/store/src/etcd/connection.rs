@@ -76,6 +76,8 @@ pub(super) fn deepest(error: &dyn StdError) -> String {
     deepest.to_string()
 }
 
+const LATE: &str = "etcd did not answer in time";
+
 /// What is known of a connection that failed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Failed<'a> {
@@ -99,6 +101,11 @@ impl Failed<'_> {
         Status::new(Code::Unavailable, self.words(&deepest(error)))
     }
 
+    /// The status of a call that took too long.
+    pub(super) fn late(self) -> Status {
+        Status::deadline_exceeded(self.words(LATE))
+    }
+
     fn words(self, cause: &str) -> String {
         let advice = self.advice(cause).map(|advice| format!("; {advice}")).unwrap_or_default();
         format!("{}: {cause}{advice}", self.address)
@@ -108,6 +115,9 @@ impl Failed<'_> {
     fn advice(self, cause: &str) -> Option<&'static str> {
         let has = |words: &[&str]| words.iter().any(|word| cause.contains(word));
         let is_cut_off = has(&["broken pipe", "reset", "closed", "eof", "frame"]);
+        if cause == LATE && !self.has_answered {
+            return Some("check that the name resolves, and that no firewall is in between");
+        }
         match self.has_tls {
             true if has(&["UnknownIssuer", "BadSignature"]) => {
                 Some("etcd's certificate is not from the authority in --etcd-ca-file")
@@ -144,13 +154,14 @@ mod tests {
             (true, false, "tls handshake eof", "pass no --etcd-ca-file"),
             (true, false, broken, "--etcd-cert-file"),
             (false, false, broken, "pass --etcd-ca-file"),
+            (true, false, LATE, "check that the name resolves"),
         ] {
             let text = advice(has_tls, has_answered, cause);
             assert!(text.starts_with("10.0.0.7:2379: ") && text.contains(expected), "{text}");
         }
         // A member that ended is no reason to change settings that have worked.
-        for has_tls in [true, false] {
-            assert_eq!(advice(has_tls, true, broken), format!("10.0.0.7:2379: {broken}"));
+        for (has_tls, cause) in [(true, broken), (false, broken), (true, LATE)] {
+            assert_eq!(advice(has_tls, true, cause), format!("10.0.0.7:2379: {cause}"));
         }
         let refused = "Connection refused (os error 111)";
         assert_eq!(advice(true, false, refused), format!("10.0.0.7:2379: {refused}"));

@@ -256,9 +256,10 @@ impl Client {
         number: usize,
         call: impl Future<Output = std::result::Result<T, Status>>,
     ) -> std::result::Result<T, Status> {
-        let late = |_| Err(Status::deadline_exceeded("etcd did not answer in time"));
-        let result = timeout(CALL_TIMEOUT, call).await.unwrap_or_else(late);
-        result.map_err(|status| self.failed(number).in_words(status))
+        match timeout(CALL_TIMEOUT, call).await {
+            Ok(result) => result.map_err(|status| self.failed(number).in_words(status)),
+            Err(_) => Err(self.failed(number).late()),
+        }
     }
 
     fn failed(&self, number: usize) -> Failed<'_> {

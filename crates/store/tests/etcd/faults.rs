@@ -353,25 +353,28 @@ async fn a_full_etcd_refuses_writes_with_advice_and_serves_reads() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_etcd_is_a_fault_before_any_call_has_failed() {
     let server = EtcdServer::start();
-    let store = Arc::new(open(&server.url("/silent")).await);
+    let store = open(&server.url("/silent")).await;
     store.commit(change(put("/a", "1"))).await.unwrap();
     store.health().unwrap();
     server.pause(true);
-    // It is tried for five seconds.
-    let reading = tokio::spawn({
-        let store = Arc::clone(&store);
-        async move { store.revision().await }
-    });
-    let fault = loop {
-        if let Err(fault) = store.health() {
-            break fault.to_string();
+    let fault = async {
+        loop {
+            if let Err(fault) = store.health() {
+                return fault.to_string();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    // It is tried for five seconds.
+    let mut reading = store.revision();
+    let fault = tokio::select! {
+        biased;
+        read = &mut reading => panic!("a read ended before the fault was known: {read:?}"),
+        fault = fault => fault,
     };
     assert!(fault.contains("etcd does not answer"), "{fault}");
-    assert!(!reading.is_finished());
     server.pause(false);
-    reading.await.unwrap().unwrap();
+    reading.await.unwrap();
     store.health().unwrap();
 }
 
