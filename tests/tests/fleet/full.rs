@@ -4,7 +4,7 @@ use postern_tests::etcd::Etcd;
 use postern_tests::objects::{secret, secret_path, secrets, value_of};
 use postern_tests::{Server, Setup, wait};
 
-use super::{copy_keyring, copy_of, init, on, storage};
+use super::{copy_keyring, copy_of, init, on, storage, until_ready};
 
 /// The number of servers that share the store, as one of them counts them.
 async fn count(server: &Server) -> u32 {
@@ -32,10 +32,11 @@ async fn a_server_that_starts_while_etcd_is_full_serves_reads_and_joins_later() 
     etcd.set_full(true).await;
     let two = on(Setup::on(&second), &store).start().await;
     let client = two.client();
-    client.get("/readyz").send().await.expect_text(200);
+    until_ready(&two).await;
     let read = client.get(&secret_path("kept")).send().await.expect(200);
     assert_eq!(value_of(&read), "x");
     client.post(&secrets("platform")).json(&secret("late", "y")).send().await.expect(503);
+    until_ready(&two).await;
     assert_eq!(count(&two).await, 1, "it is not counted");
 
     etcd.set_full(false).await;

@@ -51,6 +51,15 @@ async fn three(etcd: &Etcd) -> Vec<Server> {
     servers
 }
 
+/// Waits until a server is ready, which it is not while etcd is silent for a second.
+async fn until_ready(server: &Server) {
+    wait::until("the server to be ready", async || {
+        let reply = server.client().get("/readyz").try_send().await.ok()?;
+        (reply.status == 200).then_some(())
+    })
+    .await;
+}
+
 fn private_directories(path: &Path) {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).unwrap();
 }
@@ -211,7 +220,7 @@ async fn servers_survive_the_loss_of_another_server_and_of_etcd() {
             (reply.status == 200).then_some(())
         })
         .await;
-        server.client().get("/readyz").send().await.expect_text(200);
+        until_ready(server).await;
     }
     // The third one comes back, and has missed nothing.
     let third = on(Setup::on(&home), &etcd.store("/fleet")).start().await;
