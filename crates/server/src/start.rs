@@ -222,7 +222,7 @@ pub async fn init(settings: Settings, source: Arc<dyn Source>) -> anyhow::Result
             "pass --store: a database in the data directory is prepared by postern serve"
         );
     };
-    // Before the directory is created, too.
+    // Checked before the directory is created, and again under the lock.
     check_no_kubeconfig(&settings.data_dir, remote)?;
     let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
     let _lock = dir.lock_for_init()?;

@@ -33,7 +33,7 @@ pub(super) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
 
-/// The longest time until a connection is made. It is shorter than that of a call, whose error would not say that.
+/// The longest time until a connection is made. It is shorter than that of a call, so that the error names the connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The longest time for one call to one member. A leader election takes about a second at etcd's default timing.
@@ -60,13 +60,13 @@ struct Answers {
     /// When a member answered last, with a result or a refusal; the start, if none has.
     last: Instant,
     has_answered: bool,
-    /// Since when a call waits for an answer, or was tried in vain, and no other was answered.
+    /// When the calls began that have had no answer yet, also those that failed without one. `None` without such calls.
     asked: Option<Instant>,
     calls_in_flight: usize,
 }
 
 impl Answers {
-    /// Notes an answer now. All other calls can wait no longer than since then.
+    /// Notes an answer. The silence of calls that still wait counts from now on.
     fn note(&mut self) {
         self.last = Instant::now();
         self.has_answered = true;
@@ -223,8 +223,8 @@ impl Client {
                     return Err(status);
                 }
                 let next = (number + 1) % self.channels.len();
-                let (load, store) = (Ordering::Relaxed, Ordering::Relaxed);
-                let _ = self.current.compare_exchange(number, next, store, load);
+                let relaxed = Ordering::Relaxed;
+                let _ = self.current.compare_exchange(number, next, relaxed, relaxed);
                 Err(status)
             }
         }
@@ -422,7 +422,7 @@ pub(super) fn is_too_large_to_receive(status: &Status) -> bool {
     }
 }
 
-/// An error in words. Its causes are in its text already; see [`Failed::in_words`].
+/// The text of an error. For an error of a connection, [`Failed::in_words`] has put the cause into it.
 pub(super) fn explain(status: &Status) -> String {
     match status.message() {
         "" => status.code().description().to_owned(),
