@@ -7,8 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_client::{
-    Client, Collection, Error, NoProxy, Proxy, Representation, ServerUrl, Settings, Trust,
-    decode_fields,
+    Client, Collection, Error, Proxy, Representation, ServerUrl, Settings, Trust, decode_fields,
 };
 use postern_kinds::Kind as _;
 use postern_kinds::selves::{SelfKind, Status};
@@ -294,20 +293,12 @@ fn set_names(status: &Status) {
     let _ = set_namespace_names(&names);
 }
 
-/// The proxy that the environment names for a server: as Go's programs, such as kubectl, have it.
+/// The proxy that the environment names for a server.
 fn proxy_for(server: &ServerUrl, process: &Process) -> Result<Option<Proxy>, CliError> {
-    let first = |names: [&'static str; 2]| -> Result<Option<(&'static str, &str)>, CliError> {
-        for name in names {
-            if let Some(text) = process.text(name)? {
-                return Ok(Some((name, text)));
-            }
-        }
-        Ok(None)
+    let variable = |name: &str| {
+        process.text(name).map(|text| text.map(str::to_owned)).map_err(|error| error.message)
     };
-    let Some((name, url)) = first(["HTTPS_PROXY", "https_proxy"])? else { return Ok(None) };
-    let no_proxy = first(["NO_PROXY", "no_proxy"])?.map_or("", |(_, list)| list);
-    Proxy::for_server(url, &NoProxy::parse(no_proxy), server)
-        .map_err(|what| CliError::usage(format!("{name}: {what}")))
+    Proxy::of_environment(server, variable).map_err(CliError::usage)
 }
 
 /// Starts to print requests on the standard error.
@@ -505,38 +496,4 @@ fn key_of(resolved: &ResolvedContext<'_>) -> Result<SecretText, CliError> {
 /// A field's text, unless it is missing or empty.
 fn text_in<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
     value[field].as_str().filter(|text| !text.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_environment_names_the_proxy() {
-        let chosen = |variables: &[(&str, &str)], url: &str| {
-            let server = ServerUrl::parse(url).unwrap();
-            let proxy = proxy_for(&server, &Process::with(variables));
-            proxy.map(|proxy| proxy.map(|proxy| proxy.authority())).map_err(|error| error.message)
-        };
-        let (upper, lower) = (("HTTPS_PROXY", "http://upper:1"), ("https_proxy", "lower:2"));
-        for (variables, url, wanted) in [
-            (&[][..], "https://h", None),
-            (&[upper], "https://h", Some("upper:1")),
-            (&[lower], "https://h", Some("lower:2")),
-            (&[lower, upper], "https://h", Some("upper:1")),
-            (&[("HTTPS_PROXY", ""), lower], "https://h", Some("lower:2")),
-            (&[("HTTP_PROXY", "http://p"), ("ALL_PROXY", "http://p")], "https://h", None),
-            (&[upper, ("NO_PROXY", "h")], "https://h", None),
-            (&[upper, ("no_proxy", "h")], "https://h", None),
-            (&[upper, ("NO_PROXY", "other"), ("no_proxy", "h")], "https://h", Some("upper:1")),
-            (&[upper], "https://127.0.0.1:8443", None),
-        ] {
-            assert_eq!(chosen(variables, url), Ok(wanted.map(str::to_owned)), "{variables:?}");
-        }
-        let error = chosen(&[("https_proxy", "socks5://u:hush@p")], "https://h").unwrap_err();
-        assert!(
-            error.starts_with("https_proxy: only http://") && !error.contains("hush"),
-            "{error}"
-        );
-    }
 }

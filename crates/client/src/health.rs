@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::connection;
 use crate::error::Error;
+use crate::proxy::Proxy;
 use crate::server_url::ServerUrl;
 use crate::trust::Trust;
 
@@ -25,16 +26,21 @@ pub struct Health {
     pub text: String,
 }
 
-/// Reads `/readyz` of a server or an agent.
+/// Reads `/readyz` of a server or an agent, through `proxy` if there is one.
 ///
 /// # Errors
 /// A connection that cannot be made or is lost, and no complete response within `timeout`.
-pub async fn health(url: &ServerUrl, trust: &Trust, timeout: Duration) -> Result<Health, Error> {
+pub async fn health(
+    url: &ServerUrl,
+    proxy: Option<&Proxy>,
+    trust: &Trust,
+    timeout: Duration,
+) -> Result<Health, Error> {
     let tls = trust.tls()?;
     let address = url.authority();
     let read = async {
         let mut tasks = JoinSet::new();
-        let mut sender = connection::open(url, None, None, &tls, &mut tasks).await?;
+        let mut sender = connection::open(url, proxy, None, &tls, &mut tasks).await?;
         let lost = |reason: String| Error::Lost { address: url.authority(), reason };
         let prefix = url.base_path().strip_suffix(BASE_PATH).unwrap_or_default();
         let request = Request::get(format!("{prefix}/readyz"))

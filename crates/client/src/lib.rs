@@ -26,7 +26,7 @@ pub use client::{Client, Settings};
 pub use collection::Collection;
 pub use error::{CertificateProblem, Error};
 pub use health::{Health, health};
-pub use proxy::{NoProxy, Proxy};
+pub use proxy::Proxy;
 pub use request::{Representation, decode_fields};
 pub use selection::{ApplyOptions, Selection};
 pub use server_url::ServerUrl;

@@ -27,7 +27,7 @@ pub struct Proxy {
 
 /// Servers that are reached without a proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NoProxy {
+struct NoProxy {
     all: bool,
     entries: Vec<Entry>,
 }
@@ -74,20 +74,32 @@ impl Proxy {
         Ok(Self { host: host.to_owned(), port: port.unwrap_or(HTTP_PORT), authorization })
     }
 
-    /// The proxy for a server, given the URL of the proxy and the servers without one. Servers on this machine have
-    /// none.
+    /// The proxy for a server, as Go's programs such as kubectl choose it: `HTTPS_PROXY` of the environment, unless
+    /// `NO_PROXY` lists the server. The same names in lower case come second. Servers on this machine have none.
+    ///
+    /// `variable` reads a variable of the environment. An empty one counts as absent.
     ///
     /// # Errors
-    /// As [`Proxy::parse`].
-    pub fn for_server(
-        url: &str,
-        no_proxy: &NoProxy,
+    /// An error of `variable`, and the errors of [`Proxy::parse`] with the name of the variable before them.
+    pub fn of_environment(
         server: &ServerUrl,
+        variable: impl Fn(&str) -> Result<Option<String>, String>,
     ) -> Result<Option<Self>, String> {
+        let first = |names: [&'static str; 2]| {
+            for name in names {
+                if let Some(text) = variable(name)?.filter(|text| !text.is_empty()) {
+                    return Ok(Some((name, text)));
+                }
+            }
+            Ok::<_, String>(None)
+        };
+        let Some((name, url)) = first(["HTTPS_PROXY", "https_proxy"])? else { return Ok(None) };
+        let no_proxy = first(["NO_PROXY", "no_proxy"])?;
+        let no_proxy = no_proxy.map_or_else(NoProxy::default, |(_, list)| NoProxy::parse(&list));
         if is_on_this_machine(server.host()) || no_proxy.contains(server.host(), server.port()) {
             return Ok(None);
         }
-        Self::parse(url).map(Some)
+        Self::parse(&url).map(Some).map_err(|what| format!("{name}: {what}"))
     }
 
     /// The name or address.
@@ -128,7 +140,7 @@ impl NoProxy {
     /// | `192.0.2.0/24` | all addresses of the network |
     ///
     /// A name or an address may have a port: `example.com:8443`.
-    pub fn parse(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let mut parsed = Self::default();
         for entry in text.split(',') {
             let entry = entry.trim().to_ascii_lowercase();
@@ -141,7 +153,7 @@ impl NoProxy {
     }
 
     /// Whether a server is reached without a proxy. `host` is a name, or an address without brackets.
-    pub fn contains(&self, host: &str, port: u16) -> bool {
+    fn contains(&self, host: &str, port: u16) -> bool {
         let host = host.trim().to_ascii_lowercase();
         self.all || self.entries.iter().any(|entry| entry.contains(&host, port))
     }
@@ -269,25 +281,46 @@ mod tests {
     }
 
     #[test]
-    fn servers_on_this_machine_have_no_proxy() {
-        let is_used = |url: &str| {
-            let server = ServerUrl::parse(url).unwrap();
-            let proxy = Proxy::for_server("http://p:1", &NoProxy::default(), &server);
-            proxy.unwrap().is_some()
+    fn the_environment_names_the_proxy() {
+        let chosen = |variables: &[(&str, &str)], url: &str| {
+            let variable = |name: &str| {
+                let found = variables.iter().find(|(variable, _)| *variable == name);
+                Ok(found.map(|(_, text)| (*text).to_owned()))
+            };
+            let proxy = Proxy::of_environment(&ServerUrl::parse(url).unwrap(), variable)?;
+            Ok::<_, String>(proxy.map(|proxy| proxy.authority()))
         };
-        for direct in
-            ["https://localhost:8443", "https://127.0.0.1", "https://127.9.9.9:1", "https://[::1]"]
-        {
-            assert!(!is_used(direct), "{direct}");
+        let (upper, lower) = (("HTTPS_PROXY", "http://upper:1"), ("https_proxy", "lower:2"));
+        let never_read = ("HTTPS_PROXY", "ftp://never-read");
+        for (variables, url, wanted) in [
+            (&[][..], "https://h", None),
+            (&[upper], "https://h", Some("upper:1")),
+            (&[lower], "https://h", Some("lower:2")),
+            (&[lower, upper], "https://h", Some("upper:1")),
+            (&[("HTTPS_PROXY", ""), lower], "https://h", Some("lower:2")),
+            (&[("HTTP_PROXY", "http://p"), ("ALL_PROXY", "http://p")], "https://h", None),
+            (&[upper, ("NO_PROXY", "h")], "https://h", None),
+            (&[upper, ("no_proxy", "h")], "https://h", None),
+            (&[upper, ("NO_PROXY", ""), ("no_proxy", "h")], "https://h", None),
+            (&[upper, ("NO_PROXY", "other"), ("no_proxy", "h")], "https://h", Some("upper:1")),
+            (&[never_read, ("NO_PROXY", "h")], "https://h", None),
+            (&[upper], "https://localhost:8443", None),
+            (&[upper], "https://127.0.0.1", None),
+            (&[upper], "https://127.9.9.9:1", None),
+            (&[upper], "https://[::1]", None),
+            (&[upper], "https://localhost.example.com", Some("upper:1")),
+            (&[upper], "https://192.0.2.1", Some("upper:1")),
+            (&[upper], "https://[2001:db8::1]", Some("upper:1")),
+        ] {
+            let wanted = Ok(wanted.map(str::to_owned));
+            assert_eq!(chosen(variables, url), wanted, "{url} {variables:?}");
         }
-        for proxied in
-            ["https://localhost.example.com", "https://192.0.2.1", "https://[2001:db8::1]"]
-        {
-            assert!(is_used(proxied), "{proxied}");
-        }
+        let error = chosen(&[("https_proxy", "socks5://u:hush@p")], "https://h").unwrap_err();
+        assert!(error.starts_with("https_proxy: only http://"), "{error}");
+        assert!(!error.contains("hush"), "{error}");
         let server = ServerUrl::parse("https://h").unwrap();
-        let no_proxy = NoProxy::parse("h");
-        assert_eq!(Proxy::for_server("ftp://never-read", &no_proxy, &server), Ok(None));
+        let unreadable = Proxy::of_environment(&server, |_| Err("not UTF-8".to_owned()));
+        assert_eq!(unreadable, Err("not UTF-8".to_owned()));
     }
 
     #[test]

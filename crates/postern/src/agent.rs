@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use postern_agent::{AdvertisedCa, ClusterDomain, MAX_SESSION};
-use postern_client::{NoProxy, Proxy, ServerUrl};
+use postern_client::ServerUrl;
 use postern_server::{Source as _, System, host_name};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::settings::{LogFormat, Observation, duration};
+use crate::settings::{LogFormat, Observation, duration, proxy_of_environment};
 
 /// The settings of an agent.
 #[derive(Args)]
@@ -176,7 +176,9 @@ impl Agent {
         );
         let default_listen = SocketAddr::from(DEFAULT_LISTEN);
         let is_reached = self.advertise.is_some() || self.max_tunnels == 0;
-        let proxy = proxy_of_environment(&self.server)?;
+        // An invalid URL is reported when the agent starts.
+        let server = ServerUrl::parse(&self.server).ok();
+        let proxy = server.map(|server| proxy_of_environment(&server)).transpose()?.flatten();
         Ok(postern_agent::Settings {
             name: self.name.unwrap_or_else(host_name),
             max_tunnels: self.max_tunnels,
@@ -209,19 +211,6 @@ impl Agent {
 
 /// The address that an agent listens on if it is reached at an endpoint, and no other address is given.
 const DEFAULT_LISTEN: ([u8; 4], u16) = ([127, 0, 0, 1], 9443);
-
-/// The HTTP proxy to the central server that the environment names, as other programs read it.
-fn proxy_of_environment(server: &str) -> anyhow::Result<Option<Proxy>> {
-    let first = |names: [&str; 2]| {
-        names.into_iter().filter_map(|name| std::env::var(name).ok()).find(|text| !text.is_empty())
-    };
-    let Some(url) = first(["HTTPS_PROXY", "https_proxy"]) else { return Ok(None) };
-    // An invalid URL of the server is reported later, with its flag.
-    let Ok(server) = ServerUrl::parse(server) else { return Ok(None) };
-    let no_proxy = NoProxy::parse(&first(["NO_PROXY", "no_proxy"]).unwrap_or_default());
-    Proxy::for_server(&url, &no_proxy, &server)
-        .map_err(|what| anyhow::anyhow!("HTTPS_PROXY: {what}"))
-}
 
 /// Runs an agent until SIGTERM or SIGINT.
 ///

@@ -13,7 +13,7 @@ use postern_server::{KeyringSetting, System};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 
-use crate::settings::duration;
+use crate::settings::{duration, proxy_of_environment};
 
 /// The default of `--timeout`.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,7 +28,8 @@ pub(crate) struct Health {
     #[arg(long, env = "POSTERN_DATA_DIR", value_name = "DIR", default_value = "postern-data")]
     data_dir: PathBuf,
 
-    /// The URL of a server or an agent, whose /readyz is asked; --data-dir is then not used
+    /// The URL of a server or an agent, whose /readyz is asked, through the proxy that HTTPS_PROXY names;
+    /// --data-dir is then not used
     #[arg(long, env = "POSTERN_HEALTH_URL", value_name = "URL", value_parser = url)]
     url: Option<ServerUrl>,
 
@@ -112,7 +113,8 @@ impl Health {
                 Trust::of_pem(pem).with_context(|| format!("--ca-file {}", path.display()))?
             }
         };
-        let read = health(url, &trust, timeout).await?;
+        let proxy = proxy_of_environment(url)?;
+        let read = health(url, proxy.as_ref(), &trust, timeout).await?;
         Ok((read.is_ready, read.text))
     }
 

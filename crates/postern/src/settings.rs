@@ -1,12 +1,14 @@
 //! The settings of `postern serve`. Flags override `POSTERN_…` variables, which override the YAML file, which
 //! overrides the defaults.
 
+use std::env::VarError;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use postern_client::{Proxy, ServerUrl};
 use postern_server::{
     AuditLog, AuditSettings, Build, DataDir, GatewaySettings, GivenCertificate, GivenNames,
     KeyPolicy, KeyringSetting, Limits, RemoteStore, Settings, TokenPolicy, UpstreamAddresses,
@@ -586,6 +588,21 @@ pub(crate) fn duration(
     let Some(text) = text else { return Ok(default) };
     postern_cli::parse_positive_duration(text, DURATION_MAX)
         .map_err(|error| anyhow::anyhow!("--{name} {text:?}: {error}"))
+}
+
+/// The HTTP proxy to a server that the environment names.
+///
+/// # Errors
+/// As [`Proxy::of_environment`]; the error names the variable.
+pub(crate) fn proxy_of_environment(server: &ServerUrl) -> anyhow::Result<Option<Proxy>> {
+    let variable = |name: &str| match std::env::var(name) {
+        Ok(text) => Ok(Some(text)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => {
+            Err(format!("the environment variable {name} is not UTF-8"))
+        }
+    };
+    Proxy::of_environment(server, variable).map_err(anyhow::Error::msg)
 }
 
 /// Checks that a host is a DNS name or an IP address. It is written into certificates and kubeconfigs.

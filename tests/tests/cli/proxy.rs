@@ -125,6 +125,22 @@ async fn the_environment_names_the_proxy_and_its_credentials() {
 }
 
 #[tokio::test]
+async fn health_is_read_through_the_proxy_of_the_environment() {
+    let (server, user, target) = named().await;
+    let port = target.rsplit_once(':').unwrap().1;
+    let ca = user.file("authority.pem", &server.kubeconfig().authority);
+    let words = ["health", "--url", &format!("https://{NAME}:{port}"), "--ca-file", &ca];
+    let proxy = ConnectProxy::start(target.clone(), "").await;
+    let proxied = user.clone().with("HTTPS_PROXY", &proxy.url(""));
+    assert_eq!(proxied.ok(&words).await, "ok\n");
+    assert_eq!(proxy.heads.lock().unwrap().len(), 1);
+    let said = proxied.with("NO_PROXY", NAME).fails(1, &words).await;
+    assert!(said.contains("cannot be resolved"), "{said}");
+    let said = user.with("HTTPS_PROXY", "socks5://u:hush@h").fails(1, &words).await;
+    assert!(said.contains("HTTPS_PROXY: only http://") && !said.contains("hush"), "{said}");
+}
+
+#[tokio::test]
 async fn a_server_on_this_machine_is_reached_without_the_proxy() {
     let server = Server::start().await;
     let admin = crate::cli::admin(&server).with("HTTPS_PROXY", "http://127.0.0.1:1");

@@ -179,6 +179,36 @@ fn errors_of_bad_yaml_hold_no_content() {
 }
 
 #[test]
+fn syntax_errors_of_yaml_name_their_likely_cause() {
+    for (text, wanted) in [
+        ("a:\n\tb: c\n", "line 2 column 2: a tab is where only spaces are allowed"),
+        ("a: b\n\tc: d\n", "line 1 column 4: a tab is where only spaces are allowed"),
+        ("a:\n  b: c\n d: e\n", "line 3 column 2: the indentation does not match"),
+        ("  a: b\nc: d\n", "line 2 column 1: the indentation does not match"),
+        ("- a\nb: c\n", "line 2 column 1: the indentation does not match"),
+        ("a: b: c\n", "line 1 column 5: no key is allowed here; text with a colon"),
+        ("a: b\nkey\nc: d\n", "line 2 column 1: a key has no colon after it"),
+        ("a: {b: 1\n", "line 1 column 4: a [ or { is not closed"),
+        ("a: [1,2\nb: 3\n", "line 2 column 2: a [ or { is not closed"),
+        ("a: {b: 1 c: 2}\n", "line 1 column 11: a comma is missing"),
+        ("a: [b, c]]\n", "line 1 column 10: a ] or } does not match"),
+        ("a: [1}\n", "line 1 column 4: a ] or } does not match"),
+        ("a: \"x\nb: c\n", "line 2 column 1: a quotation mark is not closed"),
+        ("a: 'x' y\n", "column 8: text follows the closing quotation mark"),
+        ("a: \"\\d\"\n", "line 1 column 4: an escape in double quotation marks"),
+        ("a: @b\n", "line 1 column 4: text that begins with this character"),
+        ("a: *\n", "line 1 column 4: text that begins with this character"),
+        ("a: - b\n", "line 1 column 4: a list begins on a line of its own"),
+        ("a: \"x\"#c\n", "line 1 column 7: a comment needs a space before its #"),
+        ("a: |x\n  y\n", "line 1 column 4: text after a | or > begins on the next line"),
+    ] {
+        let error = error(text, Format::Yaml);
+        assert!(error.starts_with("the YAML document has a syntax error at "), "{text}: {error}");
+        assert!(error.contains(wanted), "{text}: {error}");
+    }
+}
+
+#[test]
 fn alias_bombs_are_bounded() {
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for i in 1..12 {

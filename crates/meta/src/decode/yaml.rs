@@ -5,6 +5,8 @@
 //! limits; tags that would make other values are refused.
 
 use serde::de::DeserializeSeed;
+use serde_saphyr::granit_parser::ErrorKind;
+use serde_saphyr::localizer::ExternalMessageSource;
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Error, Options};
 
@@ -97,10 +99,56 @@ fn describe(error: &Error, refusal: Option<&'static str>) -> DecodeError {
         TOO_DEEP | TOO_MANY_NODES | TOO_MUCH_TEXT => None,
         _ => error.location(),
     };
-    match position {
-        Some(at) => {
-            DecodeError::new(format!("{what} at line {} column {}", at.line(), at.column()))
+    let Some(at) = position else { return DecodeError::new(what) };
+    let cause = refusal.is_none().then(|| cause_of(error)).flatten();
+    let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+    DecodeError::new(format!("{what} at line {} column {}{cause}", at.line(), at.column()))
+}
+
+/// The likely cause of a syntax error. Rare causes have none: the position is clear enough there.
+fn cause_of(error: &Error) -> Option<&'static str> {
+    let Error::ExternalMessage { source, .. } = error else { return None };
+    let ExternalMessageSource::Parser(error) = &**source else { return None };
+    Some(match error.kind() {
+        ErrorKind::TabInBlockIndentation
+        | ErrorKind::TabInIndentation
+        | ErrorKind::TabInPlainScalar
+        | ErrorKind::TabAtBlockScalarStart
+        | ErrorKind::TabNotAllowed => "a tab is where only spaces are allowed",
+        ErrorKind::ExpectedBlockMappingKey
+        | ErrorKind::ExpectedBlockSequenceEntry
+        | ErrorKind::ExpectedDocumentStart
+        | ErrorKind::InvalidIndentation
+        | ErrorKind::InvalidBlockScalarIndent => {
+            "the indentation does not match that of the lines before"
         }
-        None => DecodeError::new(what),
-    }
+        ErrorKind::MappingValueNotAllowed => {
+            "no key is allowed here; text with a colon and a space needs quotation marks"
+        }
+        ErrorKind::SimpleKeyExpected | ErrorKind::InvalidSimpleKey => "a key has no colon after it",
+        ErrorKind::UnclosedFlowCollection { .. }
+        | ErrorKind::UnexpectedEofFlowSequence
+        | ErrorKind::UnexpectedEofFlowMapping
+        | ErrorKind::BlockEntryInFlowCollection
+        | ErrorKind::InvalidColonPlacement => "a [ or { is not closed",
+        ErrorKind::ExpectedFlowSequenceSeparator | ErrorKind::ExpectedFlowMappingSeparator => {
+            "a comma is missing, or a [ or { is not closed"
+        }
+        ErrorKind::MisplacedFlowCollectionEnd | ErrorKind::MismatchedFlowCollectionEnd { .. } => {
+            "a ] or } does not match what is open"
+        }
+        ErrorKind::UnclosedQuotedScalar
+        | ErrorKind::InvalidQuotedScalarIndent
+        | ErrorKind::DocumentIndicatorInQuotedScalar => "a quotation mark is not closed",
+        ErrorKind::InvalidTrailingDoubleQuotedScalar
+        | ErrorKind::InvalidTrailingSingleQuotedScalar => "text follows the closing quotation mark",
+        ErrorKind::UnknownQuotedScalarEscape => "an escape in double quotation marks is unknown",
+        ErrorKind::UnexpectedCharacter { .. } | ErrorKind::MissingAnchorOrAliasName => {
+            "text that begins with this character needs quotation marks"
+        }
+        ErrorKind::BlockSequenceEntryNotAllowed => "a list begins on a line of its own",
+        ErrorKind::CommentNotSeparated => "a comment needs a space before its #",
+        ErrorKind::InvalidBlockScalarHeader => "text after a | or > begins on the next line",
+        _ => return None,
+    })
 }
