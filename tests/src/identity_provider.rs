@@ -386,6 +386,11 @@ async fn serve(
 ) -> Result<http::Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path().to_owned();
     let authorization = request.headers().get("authorization").cloned();
+    // The media type that kube-apiserver alone offers for its keys.
+    let accepts_keys = request.headers().get("accept").is_none_or(|accept| {
+        let accept = accept.to_str().unwrap();
+        ["application/jwk-set+json", "*/*"].iter().any(|one| accept.contains(one))
+    });
     let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
     let sent = form(std::str::from_utf8(&body.unwrap_or_default()).unwrap());
     let raw = {
@@ -410,6 +415,7 @@ async fn serve(
     let mut state = state.lock().unwrap();
     let (status, answer) = match path.as_str() {
         "/.well-known/openid-configuration" => (200, state.discovery()),
+        "/openid/v1/jwks" if !accepts_keys => (406, json!({ "error": "not_acceptable" })),
         "/keys" | "/openid/v1/jwks" => (200, state.key_set()),
         "/userinfo" => {
             let claims = state.last_claims.clone();

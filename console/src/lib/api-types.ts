@@ -473,10 +473,17 @@ export interface components {
             connector?: string;
             /** @description The uid of the Connector. */
             connectorUid?: string;
+            /**
+             * @description The issuer of the identity with which the user logged in. The key ends when the User is no longer linked with this
+             *     identity.
+             */
+            issuer?: string;
             /** @description Whether the provider gave a refresh token, so that the groups of the user can be asked for again. */
             refreshes?: boolean;
             /** @description The SHA-256 of the id of the session at the provider, if it has one. */
             session?: string;
+            /** @description The subject of this identity. */
+            subject?: string;
         };
         /**
          * @description The access key that created another one. The server records it when the creating key is limited: it has

@@ -364,6 +364,7 @@ fn many_keys(digester: &Digester, keys: usize) -> (PrincipalIndex, Vec<String>) 
             is_command_line: false,
             workload_uid: None,
             connector: None,
+            identity: None,
         };
         index.set_key(&name, Some(facts));
         index.set_record(digest, Some(DigestRecord { name, uid, owner_uid }));

@@ -328,15 +328,18 @@ impl PrincipalIndex {
         }
     }
 
-    /// Whether a key, its owner or its connector is disabled.
+    /// Whether a key, its owner or its connector is disabled, or its owner is no longer linked with the identity that
+    /// logged in.
     fn is_disabled(&self, key: &KeyFacts) -> bool {
         let user = match &key.owner {
             Some(Owner::User(user)) => self.users.get(user),
             _ => None,
         };
         let connector = key.connector.as_ref();
+        let is_linked = |identity| user.is_some_and(|user| user.identities.contains(identity));
         key.disabled
             || user.is_some_and(|user| user.disabled)
+            || !key.identity.as_ref().is_none_or(is_linked)
             || connector.is_some_and(|connector| !self.sso.is_enabled(connector))
     }
 

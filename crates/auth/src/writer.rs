@@ -162,6 +162,7 @@ mod tests {
             is_command_line: false,
             workload_uid: None,
             connector: None,
+            identity: None,
         }
     }
 

@@ -253,6 +253,11 @@ pub struct Login {
     pub connector: String,
     /// The uid of the Connector.
     pub connector_uid: String,
+    /// The issuer of the identity with which the user logged in. The key ends when the User is no longer linked with this
+    /// identity.
+    pub issuer: String,
+    /// The subject of this identity.
+    pub subject: String,
     /// The SHA-256 of the id of the session at the provider, if it has one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub session: String,
@@ -367,6 +372,7 @@ fn facts(metadata: &ObjectMeta, spec: &Spec, status: &Status) -> KeyFacts {
             name: login.connector.clone(),
             uid: login.connector_uid.clone(),
         }),
+        identity: status.login.as_ref().map(|login| (login.issuer.clone(), login.subject.clone())),
     }
 }
 

@@ -258,6 +258,19 @@ pub struct UserFacts {
     pub sso: Vec<SsoGroups>,
 }
 
+impl UserFacts {
+    /// Whether other facts about the same user give the same permissions. That a provider has confirmed the groups again
+    /// changes none.
+    pub fn is_same_access(&self, other: &Self) -> bool {
+        let without_times = |user: &Self| {
+            let mut user = user.clone();
+            user.sso.iter_mut().for_each(|of| of.confirmed_unix_seconds = 0);
+            user
+        };
+        without_times(self) == without_times(other)
+    }
+}
+
 /// The facts about a Team that authentication needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TeamFacts {
@@ -303,6 +316,9 @@ pub struct KeyFacts {
     pub workload_uid: Option<String>,
     /// The connector that made it at a login. It ends with the connector.
     pub connector: Option<ConnectorRef>,
+    /// The identity at the provider with which the user logged in: issuer and subject. It ends when the user is no longer
+    /// linked with this identity.
+    pub identity: Option<(String, String)>,
 }
 
 impl KeyFacts {

@@ -59,6 +59,11 @@ pub fn cluster_uid<'a>(metadata: &'a ObjectMeta, spec: &Spec) -> Option<&'a str>
     metadata.only_owner_uid(|one| names(one, &spec.cluster))
 }
 
+/// Whether an issuer is GitHub's, or that of an enterprise there.
+fn is_of_github(issuer: &str) -> bool {
+    issuer.strip_prefix(GITHUB).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 fn names(reference: &OwnerReference, cluster: &str) -> bool {
     let Info { kind, version, .. } = Cluster::INFO;
     reference.kind == kind
@@ -133,6 +138,10 @@ impl Kind for TrustedIssuer {
         }
         if cluster.is_empty() {
             check_issuer("spec.issuer", issuer, errors);
+            if is_of_github(issuer) && r#type != TYPES[0] && !r#type.is_empty() {
+                let detail = "must be GitHubActions for this issuer: its tokens need the checks of this type";
+                errors.push(FieldError::invalid("spec.type", r#type.as_str(), detail));
+            }
         } else {
             errors.check(dns1123_subdomain(cluster), |detail| {
                 FieldError::invalid("spec.cluster", cluster.as_str(), detail)

@@ -137,10 +137,18 @@ impl Kind for User {
     const STRICT_FIELDS: StrictFields =
         StrictFields { not_null: &["spec", "spec.disabled"], ..StrictFields::OURS };
 
-    /// Only the server writes the status.
+    /// Only the server writes the status. A user who loses an identity keeps no groups that it may have brought: the next
+    /// refresh brings those of the other identities again.
     fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
         if !ctx.is_server {
             new.fields.status = old.map(|old| old.fields.status.clone()).unwrap_or_default();
+        }
+        let has = |one: &SsoIdentity| {
+            let mut identities = new.fields.spec.identities.iter();
+            identities.any(|kept| (&kept.issuer, &kept.subject) == (&one.issuer, &one.subject))
+        };
+        if old.is_some_and(|old| !old.fields.spec.identities.iter().all(has)) {
+            new.fields.status.sso.clear();
         }
     }
 

@@ -28,7 +28,7 @@ pub(crate) struct Health {
     #[arg(long, env = "POSTERN_DATA_DIR", value_name = "DIR", default_value = "postern-data")]
     data_dir: PathBuf,
 
-    /// The URL of a server or an agent, whose /readyz is asked, through the proxy that HTTPS_PROXY names;
+    /// The URL of a server or an agent, whose /readyz is asked, through the proxy that `HTTPS_PROXY` names;
     /// --data-dir is then not used
     #[arg(long, env = "POSTERN_HEALTH_URL", value_name = "URL", value_parser = url)]
     url: Option<ServerUrl>,

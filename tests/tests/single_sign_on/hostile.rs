@@ -129,7 +129,7 @@ fn token_response_rows() -> Vec<Row> {
         row("a client that is not accepted", "does not accept the client", |s| {
             s.raw.insert("/token", Raw::of(401, r#"{"error":"invalid_client"}"#));
         }),
-        row("a failure at the token endpoint", "refused the code with status 503", |s| {
+        row("a failure at the token endpoint", "gave no tokens, but status 503", |s| {
             s.raw.insert("/token", Raw::of(503, "canary"));
         }),
     ]
@@ -216,7 +216,7 @@ fn person_rows() -> Vec<Row> {
         ),
         with(
             domains.clone(),
-            row("an address that is not verified", "does not allow this user", |s| {
+            row("an address that is not verified", "not say that it has verified", |s| {
                 s.claims = json!({ "email": "a@corp.example", "email_verified": false });
             }),
         ),
@@ -269,6 +269,9 @@ fn answer_rows() -> Vec<Row> {
         }),
         row("a user who does not want to", "did not let the user log in", |s| {
             s.answer = json!({ "error": "access_denied", "code": null });
+        }),
+        row("a scope that it does not know", "does not know a scope", |s| {
+            s.answer = json!({ "error": "invalid_scope", "code": null });
         }),
         row("an error that it does not know", "answered with an error", |s| {
             s.answer = json!({ "error": "canary", "error_description": "canary" });

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use postern_tests::http::Client;
 use postern_tests::identity_provider::{CLIENT_ID, IdentityProvider, Raw, form, now};
 use postern_tests::objects::{collection, make};
-use postern_tests::rights::{path, set, with_key};
+use postern_tests::rights::{allow, path, rule_on, set, with_key};
 use postern_tests::wait;
 use serde_json::{Value, json};
 
@@ -65,6 +66,107 @@ async fn a_group_that_the_provider_takes_away_is_gone_from_all_keys_of_the_user(
     // The new refresh token was stored: the next refresh works as well.
     scene.provider.set(|state| state.claims = json!({ "groups": ["group-canary"] }));
     wait::until("the team is back", async || (teams(&browser).await == 1).then_some(())).await;
+}
+
+/// A client with another key of the user than that of the login.
+async fn other_key(scene: &Scene, browser: &Browser, name: &str) -> Client {
+    let me = browser.me().await;
+    let owner = me["status"]["user"]["name"].as_str().unwrap();
+    with_key(&scene.admin, name, json!({ "user": owner })).await
+}
+
+async fn teams_of(client: &Client) -> usize {
+    let me = client.get(&collection("selves/me")).send().await.expect(200);
+    me["status"]["user"]["teams"].as_array().map_or(0, Vec::len)
+}
+
+/// What the provider says counts for the other keys of the user, too, if it ends the login.
+#[tokio::test]
+async fn groups_are_gone_from_all_keys_if_the_user_may_no_longer_log_in() {
+    let (scene, browser) = start().await;
+    let allowed = json!({ "allow": { "groups": ["group-canary"], "everyone": null } });
+    set(&scene.admin, &path("connectors", "corp"), allowed).await;
+    let other = other_key(&scene, &browser, "other").await;
+    for groups in [json!([]), json!(null), json!({ "not": "a list" })] {
+        scene.provider.set(|state| state.claims = json!({}));
+        let (browser, _) = scene.log_in().await;
+        assert_eq!((teams(&browser).await, teams_of(&other).await), (1, 1));
+        scene.provider.set(|state| state.claims = json!({ "groups": groups }));
+        wait::until("the login is over", async || {
+            (browser.get(&collection("selves/me")).await.status == 401).then_some(())
+        })
+        .await;
+        assert_eq!(teams_of(&other).await, 0, "{groups}");
+    }
+    // A login that is refused says so, too.
+    scene.provider.set(|state| state.claims = json!({}));
+    let (browser, _) = scene.log_in().await;
+    assert_eq!((teams(&browser).await, teams_of(&other).await), (1, 1));
+    scene.provider.set(|state| state.claims = json!({ "groups": [] }));
+    let (refused, response) = scene.log_in().await;
+    assert!(!refused.has_session());
+    assert!(response.text().contains("does not allow this user"), "{}", response.text());
+    assert_eq!(teams_of(&other).await, 0);
+}
+
+#[tokio::test]
+async fn a_user_who_is_no_longer_linked_has_neither_sessions_nor_groups_of_the_identity() {
+    let (scene, browser) = start().await;
+    let other = other_key(&scene, &browser, "other").await;
+    let mut watch = browser.watch(&collection("users")).await;
+    let ada = path("users", "ada");
+    let linked = scene.user("ada").await["spec"]["identities"].clone();
+    set(&scene.admin, &ada, json!({ "identities": [] })).await;
+    assert_eq!(browser.get(&collection("selves/me")).await.status, 401);
+    assert_eq!(teams_of(&other).await, 0);
+    assert_eq!(scene.user("ada").await["status"]["sso"], Value::Null);
+    let mut ended = false;
+    while let Some(event) = watch.next().await {
+        ended |= event.object["code"] == 401;
+    }
+    assert!(ended, "an open watch ends with 401");
+    // The same identity, linked again: a new login brings the groups.
+    set(&scene.admin, &ada, json!({ "identities": linked })).await;
+    assert_eq!(teams_of(&other).await, 0);
+    let (browser, _) = scene.log_in().await;
+    assert_eq!((teams(&browser).await, teams_of(&other).await), (1, 1));
+}
+
+/// A provider may say at a refresh only that the user may still log in (OpenID Connect Core 1.0 section 12.2).
+#[tokio::test]
+async fn groups_of_user_info_are_asked_for_without_an_id_token() {
+    let (scene, browser) = start().await;
+    let there = json!({ "groupsFrom": "UserInfo" });
+    set(&scene.admin, &path("connectors", "corp"), there).await;
+    scene.provider.set(|state| {
+        state.tokens = json!({ "id_token": null });
+        state.user_info = json!({ "groups": [] });
+    });
+    wait::until("the team is gone", async || (teams(&browser).await == 0).then_some(())).await;
+    // The login goes on, and ends when the connector no longer allows the user.
+    let allowed = json!({ "allow": { "groups": ["group-canary"], "everyone": null } });
+    set(&scene.admin, &path("connectors", "corp"), allowed).await;
+    wait::until("the login is over", async || {
+        (browser.get(&collection("selves/me")).await.status == 401).then_some(())
+    })
+    .await;
+}
+
+/// Agents do not report who used an endpoint token.
+#[tokio::test]
+async fn a_login_with_an_endpoint_token_is_refreshed_without_other_uses() {
+    let (scene, browser) = start().await;
+    make(&scene.admin, "clusters", "c1", json!({})).await;
+    let rules = json!([rule_on("clusters", &["c1"], &["use"])]);
+    allow(&scene.admin, "c1-users", None, rules, "platform:user:ada").await;
+    let made = browser.post(&collection("directclusterendpointtokens"), &json!({})).await;
+    made.expect(201);
+    let refreshes = || {
+        let forms = scene.provider.forms();
+        forms.iter().filter(|form| form["grant_type"] == "refresh_token").count()
+    };
+    // The login and the token are one use. Later refreshes need another reason.
+    wait::until("two more refreshes", async || (refreshes() >= 3).then_some(())).await;
 }
 
 /// The second connector is to a provider that no longer answers when the first one is asked again.

@@ -8,6 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use postern_tests::identity_provider::{IdentityProvider, Raw};
 use postern_tests::objects::{collection, make};
 use postern_tests::rights::{merge, path, set};
+use postern_tests::slow::slow_body;
 use postern_tests::wait;
 use serde_json::json;
 
@@ -249,6 +250,30 @@ async fn a_provider_that_hangs_leaves_places_to_the_others_and_failures_are_reco
         })
         .await;
     }
+}
+
+#[tokio::test]
+async fn slow_logouts_at_a_provider_keep_nobody_from_logging_in() {
+    let scene = Scene::start().await;
+    // More than there are places for logouts of one connector.
+    let mut logouts: FuturesUnordered<_> = (1..=40)
+        .map(|last| {
+            let client = scene.admin.from_address(Ipv4Addr::new(127, 0, 10, last).into());
+            let (never, body) = slow_body(&json!("logout_token"));
+            async move {
+                let logout = client.post("/auth/oidc/corp/backchannel-logout");
+                let form = "application/x-www-form-urlencoded";
+                let sent = logout.without("authorization").streamed(form, body).send().await;
+                drop(never);
+                sent.status
+            }
+        })
+        .collect();
+    assert_eq!(logouts.next().await, Some(429), "the others wait for their bodies");
+    let (browser, response) = scene.log_in().await;
+    assert!(browser.has_session(), "{}", response.text());
+    let waited = wait::within("the others", logouts.collect::<Vec<u16>>()).await;
+    assert_eq!(waited.iter().filter(|status| **status == 400).count(), 16, "{waited:?}");
 }
 
 #[tokio::test]

@@ -152,10 +152,15 @@ impl Browser {
         request.header("cookie", &self.cookie()).header("x-postern-console", "1").send().await
     }
 
+    /// A POST as the console sends it.
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Response {
+        let request = self.client.post(path).without("authorization").json(body);
+        request.header("cookie", &self.cookie()).header("x-postern-console", "1").send().await
+    }
+
     /// The answer of the person to a login of the command line, as the console sends it.
     pub(crate) async fn consent(&self, body: &Value) -> Response {
-        let request = self.client.post("/auth/authorize").without("authorization").json(body);
-        request.header("cookie", &self.cookie()).header("x-postern-console", "1").send().await
+        self.post("/auth/authorize", body).await
     }
 
     /// A watch as the console opens it.

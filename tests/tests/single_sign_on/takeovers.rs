@@ -4,7 +4,8 @@ use std::net::Ipv4Addr;
 
 use postern_tests::identity_provider::IdentityProvider;
 use postern_tests::objects::make;
-use postern_tests::rights::{allow, path};
+use postern_tests::rights::{allow, path, set};
+use postern_tests::wait;
 use serde_json::{Value, json};
 
 use super::scene::{Browser, Scene};
@@ -147,6 +148,27 @@ async fn two_first_logins_at_once_make_one_user() {
     assert_eq!(scene.users().await, ["ada", "admin"]);
     for browser in &browsers {
         assert_eq!(browser.me().await["status"]["user"]["name"], "ada");
+    }
+}
+
+/// The audit log names users of this server, and not the names that a person claims.
+#[tokio::test]
+async fn a_refused_login_is_not_recorded_under_a_claimed_name() {
+    let scene = Scene::start().await;
+    set(&scene.admin, &path("connectors", "corp"), json!({ "provisioning": "Match" })).await;
+    scene.provider.set(|state| state.claims = json!({ "preferred_username": "admin" }));
+    let (browser, response) = scene.log_in().await;
+    assert!(!browser.has_session(), "{}", response.text());
+    let records = wait::until("the record", async || {
+        let of_login = |record: &Value| record["verb"] == "login";
+        let records: Vec<Value> =
+            scene.server.home().records().into_iter().filter(of_login).collect();
+        let is_refused = |record: &Value| record["responseStatus"]["code"] == 403;
+        records.iter().any(is_refused).then_some(records)
+    })
+    .await;
+    for record in &records {
+        assert_eq!(record["user"]["username"], Value::Null, "{record}");
     }
 }
 

@@ -343,6 +343,21 @@ async fn a_workload_identity_must_match_what_its_platform_needs() {
     }
 }
 
+/// Another type would not check what tokens of GitHub need.
+#[tokio::test]
+async fn the_issuer_of_github_has_the_type_of_github() {
+    let server = Server::start().await;
+    let admin = server.client();
+    for suffix in ["", "/an-enterprise"] {
+        let issuer = format!("https://token.actions.githubusercontent.com{suffix}");
+        let body = json!({
+            "metadata": { "name": "github" }, "spec": { "type": "Generic", "issuer": issuer },
+        });
+        let refused = admin.post(&collection("trustedissuers")).json(&body).send().await;
+        assert!(refused.expect_text(422).contains("must be GitHubActions for this issuer"));
+    }
+}
+
 #[tokio::test]
 async fn a_workload_identity_gives_no_more_than_its_writer_has() {
     let workloads = Workloads::start().await;
@@ -554,10 +569,13 @@ async fn keys_of_a_provider_are_fetched_once_for_many_unknown_ids() {
 
 #[tokio::test]
 async fn a_new_key_of_a_provider_counts_at_once() {
-    let workloads = Workloads::start().await;
-    workloads.exchange(json!({})).await.expect(200);
-    workloads.provider.set(|state| state.rotate_keys("key-2"));
-    workloads.exchange(json!({})).await.expect(200);
+    // Some providers replace a key under the same id.
+    for id in ["key-2", "key-1"] {
+        let workloads = Workloads::start().await;
+        workloads.exchange(json!({})).await.expect(200);
+        workloads.provider.set(|state| state.rotate_keys(id));
+        workloads.exchange(json!({})).await.expect(200);
+    }
 }
 
 /// The time of an exchange whose provider's keys are known. It has a limit in the form of figures.

@@ -119,6 +119,14 @@ pub enum TokenRefused {
     NoLogoutToken,
 }
 
+impl TokenRefused {
+    /// Whether the token may be accepted with newer keys of the provider: it may have replaced them, also under the same
+    /// `kid` or without one.
+    pub fn may_need_newer_keys(self) -> bool {
+        matches!(self, Self::UnknownKey | Self::AmbiguousKey | Self::Signature)
+    }
+}
+
 impl fmt::Display for TokenRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

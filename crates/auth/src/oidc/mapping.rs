@@ -42,6 +42,8 @@ pub enum LoginRefused {
     InvalidGroup,
     /// The connector does not allow the user.
     NotAllowed,
+    /// The connector allows users by their addresses, and the provider has not verified this one.
+    EmailNotVerified,
 }
 
 impl fmt::Display for LoginRefused {
@@ -63,6 +65,10 @@ impl fmt::Display for LoginRefused {
                 "a group has more than 256 bytes, a control character, a comma, or a blank at an end"
             }
             Self::NotAllowed => "the connector does not allow this user: see allow",
+            Self::EmailNotVerified => {
+                "the connector does not allow this user: it needs an address in allow.emailDomains, and the provider does \
+                 not say that it has verified one (email_verified)"
+            }
         })
     }
 }
@@ -84,16 +90,17 @@ impl Allow {
     /// Checks that a user may log in.
     ///
     /// # Errors
-    /// [`LoginRefused::NotAllowed`].
+    /// [`LoginRefused::NotAllowed`], [`LoginRefused::EmailNotVerified`].
     pub fn check(&self, claims: &Map<String, Value>, groups: &[&str]) -> Result<(), LoginRefused> {
         let is_allowed = match self {
             Self::Everyone => true,
             Self::Groups(allowed) => {
                 groups.iter().any(|group| allowed.iter().any(|one| one == group))
             }
-            Self::EmailDomains(domains) => verified_domain(claims).is_some_and(|domain| {
+            Self::EmailDomains(domains) => {
+                let domain = verified_domain(claims).ok_or(LoginRefused::EmailNotVerified)?;
                 domains.iter().any(|allowed| allowed.eq_ignore_ascii_case(domain))
-            }),
+            }
         };
         if is_allowed { Ok(()) } else { Err(LoginRefused::NotAllowed) }
     }

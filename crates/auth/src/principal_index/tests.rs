@@ -41,6 +41,7 @@ fn key(name: &str, owner: Owner) -> KeyFacts {
         is_command_line: false,
         workload_uid: None,
         connector: None,
+        identity: None,
     }
 }
 

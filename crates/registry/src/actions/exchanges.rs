@@ -163,7 +163,15 @@ impl Accepting {
         workload::check(self.issuer_type, &list, claims).map_err(NoKey::Mismatch)
     }
 
-    /// The owner of its keys, as access decisions name it. It must still be the one from when the workload identity was
+    /// The owner of its keys, as access decisions name it.
+    ///
+    /// # Errors
+    /// [`NoKey::Unusable`] if the owner is gone or disabled.
+    pub fn owner_name(&self, registry: &Registry) -> Result<String, NoKey> {
+        self.owner(registry).map(|(_, name)| name)
+    }
+
+    /// The owner of its keys, also as access decisions name it. It must still be the one from when the workload identity was
     /// created.
     fn owner(&self, registry: &Registry) -> Result<(Owner, String), NoKey> {
         let gone = NoKey::Unusable("the owner of the workload identity is gone");

@@ -111,7 +111,7 @@ pub async fn log_in(
     person: Person,
 ) -> Result<LoggedIn, ApiError> {
     let user = user_of(registry, by, &person, &writing()).await?.name;
-    set_groups(registry, by, &person, &user, &writing()).await?;
+    set_groups(registry, by, (&person.subject, &person.groups), &user).await?;
     if by.browser.is_some() {
         sessions::check_count(registry, &Owner::User(user.clone()))?;
     }
@@ -141,7 +141,7 @@ pub async fn try_log_in(
     let dry = Writing { dry_run: true, ..writing() };
     let user = user_of(registry, by, person, &dry).await?;
     if !user.is_new {
-        set_groups(registry, by, person, &user.name, &dry).await?;
+        write_groups(registry, by, (&person.subject, &person.groups), &user.name, &dry).await?;
         sessions::check_count(registry, &Owner::User(user.name.clone()))?;
     }
     Ok(user)
@@ -221,19 +221,28 @@ async fn create_user(
     operations::create(registry, &creating, object, writing).await.map(|_| ())
 }
 
-/// Writes the groups of a person into the status of the User.
+/// Writes what a provider says into the status of a User: the groups of this subject, as the provider names them.
 ///
 /// # Errors
-/// 403 if the User is disabled, or no longer linked with the person.
-pub(super) async fn set_groups(
+/// 403 if the User is disabled, or no longer linked with this identity.
+pub async fn set_groups(
     registry: &Registry,
     by: &LoginFor<'_>,
-    person: &Person,
+    said: (&str, &[String]),
+    user: &str,
+) -> Result<(), ApiError> {
+    write_groups(registry, by, said, user, &writing()).await
+}
+
+async fn write_groups(
+    registry: &Registry,
+    by: &LoginFor<'_>,
+    (subject, groups): (&str, &[String]),
     user: &str,
     writing: &Writing,
 ) -> Result<(), ApiError> {
     let mut groups: Vec<String> =
-        person.groups.iter().map(|group| group_name(by.connector, group)).collect();
+        groups.iter().map(|group| group_name(by.connector, group)).collect();
     groups.sort_unstable();
     groups.dedup();
     let refreshed = Some(registry.source().now());
@@ -242,7 +251,7 @@ pub(super) async fn set_groups(
         let mut fields = user::Fields::deserialize(&current.fields)
             .map_err(|error| ApiError::internal("the User cannot be read", error))?;
         let identity =
-            |one: &SsoIdentity| (&one.issuer, &one.subject) == (&person.issuer, &person.subject);
+            |one: &SsoIdentity| (&*one.issuer, &*one.subject) == (&*by.spec.issuer, subject);
         if !fields.spec.identities.iter().any(identity) {
             return Err(refused(user, "the User is no longer linked with this identity"));
         }
@@ -307,7 +316,7 @@ fn key_of(
         r#type: postern_kinds::owned_access_key::LOGIN.to_owned(),
         ttl,
         identity: Some(Identity {
-            user_id: person.subject,
+            user_id: person.subject.clone(),
             username: person.username.clone(),
             preferred_username: person.display_name,
             email: person.email,
@@ -331,6 +340,8 @@ fn key_of(
     let login = Login {
         connector: by.connector.to_owned(),
         connector_uid: by.connector_uid.to_owned(),
+        issuer: person.issuer,
+        subject: person.subject,
         session: person.session,
         refreshes: is_refreshed,
     };

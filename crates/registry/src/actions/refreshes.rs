@@ -14,7 +14,7 @@ use postern_meta::time::Timestamp;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
-use super::logins::{ConnectorData, LoginFor, Person, data_of, set_groups, writing};
+use super::logins::{ConnectorData, Person, data_of, writing};
 use super::sessions::current;
 use crate::admit::{Part, Writing};
 use crate::operations;
@@ -127,16 +127,18 @@ pub fn due(registry: &Registry, connector: &ConnectorRef, interval: i64) -> DueK
     for name in keys_of(registry, &connector.name) {
         let Some((object, fields)) = login_key(registry, connector, &name) else { continue };
         let Some(at) = due_at(&fields, interval) else { continue };
+        let uid = &object.metadata.uid;
+        // Agents do not report uses of endpoint tokens: that there are any counts as a use.
+        let has_tokens = registry.has_endpoint_tokens(uid);
         let principals = registry.cache().principals();
-        let used = principals.last_activity_of_login(&name, &object.metadata.uid);
-        let used = used.unwrap_or_default();
+        let used = principals.last_activity_of_login(&name, uid).unwrap_or_default();
         if principals.has_ended_before(&name, now + 1) {
             continue;
         }
         if at > now {
             // It may be used until then.
             due.next = Some(due.next.map_or(at, |next| next.min(at)));
-        } else if used > at - interval {
+        } else if has_tokens || used > at - interval {
             due.now.push(name);
         }
     }
@@ -202,17 +204,15 @@ fn set_spec(object: &mut Object, change: impl FnOnce(&mut Map<String, Value>)) {
     }
 }
 
-/// Stores what the provider has said: the groups of the user, and the tokens of the key.
+/// Stores the tokens that the provider has given at a refresh.
 ///
 /// # Errors
-/// The errors of [`operations::update`]; 403 if the user is disabled or no longer linked.
-pub async fn store(
+/// The errors of [`operations::update`].
+pub async fn keep_tokens(
     registry: &Registry,
-    by: &LoginFor<'_>,
     claimed: &Claimed,
     person: Person,
 ) -> Result<(), ApiError> {
-    set_groups(registry, by, &person, &claimed.user, &writing()).await?;
     set_data(registry, claimed, data_of(person.id_token, person.refresh_token)?).await
 }
 

@@ -75,7 +75,9 @@ pub(super) fn revoked(
     };
     let principal = |uid| Revoked::Principal { uid };
     match (old, new) {
-        (AccessChange::User(Some(old)), AccessChange::User(new)) if new.as_ref() != Some(&old) => {
+        (AccessChange::User(Some(old)), AccessChange::User(new))
+            if !new.as_ref().is_some_and(|new| new.is_same_access(&old)) =>
+        {
             vec![principal(old.uid)]
         }
         (AccessChange::Key(Some(old)), AccessChange::Key(new)) if new.as_ref() != Some(&old) => {
@@ -172,6 +174,12 @@ impl Registry {
             return Ok(self.noted_keys(!has_members).await);
         }
         Ok(uids.into_iter().map(|uid| Revoked::Principal { uid }).collect())
+    }
+
+    /// Whether endpoint tokens of a key may be valid, by the uid of the key.
+    pub(crate) fn has_endpoint_tokens(&self, key_uid: &str) -> bool {
+        let note = self.cache().issued_tokens(&storage_key::issued_tokens(key_uid));
+        note.is_some_and(|(_, issued)| issued.until > self.source().now())
     }
 
     /// The access keys with an issued-token note, or only the corrupt ones.

@@ -34,6 +34,8 @@ pub(crate) struct SignIn {
     peer: IpAddr,
     agent: String,
     by: String,
+    /// Whether who logs in is known: a person or a workload whose token is good.
+    is_known: bool,
     user: String,
     access_key: String,
 }
@@ -55,6 +57,7 @@ impl SignIn {
             peer,
             agent: agent.unwrap_or_default().to_owned(),
             by: String::new(),
+            is_known: false,
             user: String::new(),
             access_key: String::new(),
         }
@@ -65,20 +68,22 @@ impl SignIn {
         name.clone_into(&mut self.by);
     }
 
-    /// Records that the person or workload is known, before anything is written for them. `user` is the name that a new
-    /// user would have.
+    /// Records that the person or workload is known, before anything is written for them. `user` is the user whom they
+    /// act as; `None` if there is none yet. A name that they only claim is not recorded.
     ///
     /// # Errors
     /// 503 when the log cannot be written.
-    pub(crate) fn admit(&mut self, user: &str) -> Result<(), ApiError> {
+    pub(crate) fn admit(&mut self, user: Option<&str>) -> Result<(), ApiError> {
         self.audit.check()?;
-        user.clone_into(&mut self.user);
+        self.is_known = true;
+        user.unwrap_or_default().clone_into(&mut self.user);
         self.audit.log.append(&self.line(Stage::RequestReceived, None));
         Ok(())
     }
 
     /// Sets the user and the new key.
     pub(crate) fn set_user(&mut self, user: &str, access_key: &str) {
+        self.is_known = true;
         user.clone_into(&mut self.user);
         access_key.clone_into(&mut self.access_key);
     }
@@ -86,9 +91,9 @@ impl SignIn {
     /// Records the result. `refused` says why a login failed.
     pub(crate) fn end(self, code: StatusCode, refused: Option<&str>) {
         let now = self.audit.source.now_micro().unix_microseconds().div_euclid(1_000_000);
-        let is_known = !self.user.is_empty();
         // A stranger can fail to log in any number of times.
-        if !is_known && self.audit.unknown_key_failures.note(now, self.audit.works()).is_none() {
+        if !self.is_known && self.audit.unknown_key_failures.note(now, self.audit.works()).is_none()
+        {
             return;
         }
         let status = match refused {
@@ -99,7 +104,7 @@ impl SignIn {
     }
 
     fn line(&self, stage: Stage, response_status: Option<ResponseStatus<'_>>) -> Vec<u8> {
-        let is_known = !self.user.is_empty();
+        let is_known = self.is_known;
         let mut extra = BTreeMap::new();
         if !self.access_key.is_empty() {
             extra.insert(Cow::Borrowed(ACCESS_KEY), vec![Cow::Borrowed(&*self.access_key)]);

@@ -7,9 +7,9 @@ use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
 use postern_auth::oidc::jwt::Claims;
 use postern_auth::oidc::login::{Client as LoginClient, Login, StateRefused};
-use postern_auth::oidc::mapping;
+use postern_auth::oidc::mapping::{self, LoginRefused};
 use postern_kinds::connector;
-use postern_registry::actions::logins::{LoginFor, Person, log_in};
+use postern_registry::actions::logins::{LoginFor, Person, log_in, set_groups};
 use postern_registry::actions::sessions;
 use serde_json::{Map, Value};
 
@@ -100,11 +100,8 @@ impl Sso {
             let text = "the answer is not of the provider of this connector (iss)";
             return Err(Refused::forbidden(text));
         }
-        if query.get("error").is_some() {
-            return Err(Refused::forbidden(match query.get("error") {
-                Some("access_denied") => "the provider did not let the user log in",
-                _ => "the provider answered with an error",
-            }));
+        if let Some(error) = query.get("error") {
+            return Err(Refused::forbidden(meaning_of(error)));
         }
         let code = query.get("code");
         let code =
@@ -134,8 +131,16 @@ impl Sso {
         if login.return_path() == TRIAL_PATH {
             return Ok(self.trial(&by, &client, (&tokens, &claims)).await);
         }
-        let person = self.person(&client, &tokens, &claims).await?;
-        record.admit(&person.name)?;
+        let said = self.said(&client, &tokens, &claims).await?;
+        let subject = claims.subject().map_err(Refused::forbidden)?;
+        let person = match person_of(&connector.spec, (&tokens, &claims), &said) {
+            Ok(person) => person,
+            Err(refused) => {
+                self.keep_groups(&by, subject, &said, record).await?;
+                return Err(refused);
+            }
+        };
+        record.admit(self.user_of(&by, subject).as_deref())?;
         let made = log_in(&self.registry, &by, person).await?;
         record.set_user(&made.user, &made.access_key);
         let mut response = redirect(login.return_path())?;
@@ -174,45 +179,143 @@ impl Sso {
         Ok(login)
     }
 
-    /// The person of an ID token, if the connector allows them.
-    pub(super) async fn person(
+    /// The User who is linked with an identity at the provider of a connector.
+    fn user_of(&self, by: &LoginFor<'_>, subject: &str) -> Option<String> {
+        let principals = self.registry.cache().principals();
+        principals.user_of_identity(&by.spec.issuer, subject).map(str::to_owned)
+    }
+
+    /// Stores the groups of a user who may not log in: those that the provider has taken away are gone from the other keys
+    /// of the user, too.
+    async fn keep_groups(
+        &self,
+        by: &LoginFor<'_>,
+        subject: &str,
+        said: &Said,
+        record: &mut SignIn,
+    ) -> Result<(), Refused> {
+        let Some(user) = self.user_of(by, subject) else { return Ok(()) };
+        record.admit(Some(&user))?;
+        match set_groups(&self.registry, by, (subject, said.known_groups()), &user).await {
+            // The user is disabled, or linked no longer. Then the groups do not count.
+            Err(error) if error.code() != 403 => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the provider says about the user of an ID token.
+    ///
+    /// # Errors
+    /// If more claims are needed, and the provider does not give them.
+    pub(super) async fn said(
         &self,
         client: &Client<'_>,
         tokens: &Tokens,
         claims: &Claims,
-    ) -> Result<Person, Refused> {
+    ) -> Result<Said, Refused> {
         let spec = client.spec;
         let subject = claims.subject().map_err(Refused::forbidden)?;
-        let has_groups_there = spec.has_groups_in_user_info() && !spec.groups_claim.is_empty();
-        let is_asked = has_groups_there
+        let is_asked = has_groups_in_user_info(spec)
             || (lacks_claims(spec, &claims.all) && client.has_user_info(tokens).await?);
         let info = if is_asked { Some(client.user_info(tokens, subject).await?) } else { None };
-        let groups_in = info.as_ref().filter(|_| has_groups_there);
-        let groups = groups_of(spec, groups_in.unwrap_or(&claims.all))?;
+        let groups_in = info.as_ref().filter(|_| has_groups_in_user_info(spec));
+        let groups = groups_of(spec, groups_in.unwrap_or(&claims.all));
         let all = mapping::with_user_info(&claims.all, info.unwrap_or_default());
-        let borrowed: Vec<&str> = groups.iter().map(String::as_str).collect();
-        let allowed = allow_of(spec).check(&all, &borrowed);
-        allowed.map_err(|refused| Refused::of_user(refused.to_string()))?;
-        let name = mapping::user_name(&all, &spec.username_claim);
-        let text = |claim: &str| {
-            let text = all.get(claim).and_then(Value::as_str).unwrap_or_default();
-            text.chars().take(256).collect()
-        };
-        let session = claims.text("sid").filter(|session| !session.is_empty());
-        Ok(Person {
-            issuer: spec.issuer.clone(),
-            subject: subject.to_owned(),
-            name: name.map_err(Refused::forbidden)?,
-            username: text(&spec.username_claim),
-            display_name: text("name"),
-            email: text("email"),
-            email_verified: all.get("email_verified") == Some(&Value::Bool(true)),
-            groups,
-            session: session.map(session_hash).unwrap_or_default(),
-            id_token: tokens.id_token.clone().unwrap_or_default(),
-            refresh_token: tokens.refresh_token.clone(),
-        })
+        Ok(Said { all, groups })
     }
+}
+
+/// What a provider says about a user.
+pub(super) struct Said {
+    /// The claims of the ID token and of the UserInfo response.
+    all: Map<String, Value>,
+    /// The groups as the provider names them; none if the connector has no claim for them.
+    groups: Result<Vec<String>, LoginRefused>,
+}
+
+impl Said {
+    /// The groups that are known: none, if the provider does not say them in a form that counts.
+    pub(super) fn known_groups(&self) -> &[String] {
+        self.groups.as_deref().unwrap_or_default()
+    }
+}
+
+/// The person of an ID token, if the connector allows them.
+///
+/// # Errors
+/// Why they may not log in.
+pub(super) fn person_of(
+    spec: &connector::Spec,
+    (tokens, claims): (&Tokens, &Claims),
+    said: &Said,
+) -> Result<Person, Refused> {
+    let all = &said.all;
+    let groups = said.groups.clone().map_err(|refused| Refused::of_user(refused.to_string()))?;
+    check_allowed(spec, all, &groups)?;
+    let name = mapping::user_name(all, &spec.username_claim);
+    let text = |claim: &str| {
+        let text = all.get(claim).and_then(Value::as_str).unwrap_or_default();
+        text.chars().take(256).collect()
+    };
+    let session = claims.text("sid").filter(|session| !session.is_empty());
+    Ok(Person {
+        issuer: spec.issuer.clone(),
+        subject: claims.subject().map_err(Refused::forbidden)?.to_owned(),
+        name: name.map_err(Refused::forbidden)?,
+        username: text(&spec.username_claim),
+        display_name: text("name"),
+        email: text("email"),
+        email_verified: all.get("email_verified") == Some(&Value::Bool(true)),
+        groups,
+        session: session.map(session_hash).unwrap_or_default(),
+        id_token: tokens.id_token.clone().unwrap_or_default(),
+        refresh_token: tokens.refresh_token.clone(),
+    })
+}
+
+/// Checks that the connector allows a user with these claims and groups.
+///
+/// # Errors
+/// Why it does not.
+pub(super) fn check_allowed(
+    spec: &connector::Spec,
+    claims: &Map<String, Value>,
+    groups: &[String],
+) -> Result<(), Refused> {
+    let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+    let allowed = allow_of(spec).check(claims, &groups);
+    allowed.map_err(|refused| Refused::of_user(refused.to_string()))
+}
+
+/// The meaning of an error that the browser brings from the provider (RFC 6749 section 4.1.2.1, OpenID Connect Core 1.0
+/// section 3.1.2.6).
+fn meaning_of(error: &str) -> &'static str {
+    match error {
+        "access_denied" => "the provider did not let the user log in",
+        "invalid_scope" => {
+            "the provider does not know a scope, or does not allow it: check scopes of the connector"
+        }
+        "unauthorized_client" | "unsupported_response_type" => {
+            "the client may not log users in at the provider: allow it the authorization code flow there"
+        }
+        "invalid_request" => {
+            "the provider does not accept the request: check clientId and scopes of the connector, and the redirect URI \
+             at the provider"
+        }
+        "server_error" | "temporarily_unavailable" => {
+            "the provider has a problem of its own: try again later"
+        }
+        "login_required"
+        | "interaction_required"
+        | "account_selection_required"
+        | "consent_required" => "the provider wants the user to do something there first",
+        _ => "the provider answered with an error",
+    }
+}
+
+/// Whether the groups are among the claims of the UserInfo endpoint.
+pub(super) fn has_groups_in_user_info(spec: &connector::Spec) -> bool {
+    spec.has_groups_in_user_info() && !spec.groups_claim.is_empty()
 }
 
 /// Whether a claim that the connector needs is missing in the ID token. A provider may leave the claims of scopes to the
@@ -223,11 +326,14 @@ fn lacks_claims(spec: &connector::Spec, claims: &Map<String, Value>) -> bool {
 }
 
 /// The groups of a person as the provider names them; none if the connector has no claim for them.
-fn groups_of(spec: &connector::Spec, claims: &Map<String, Value>) -> Result<Vec<String>, Refused> {
+pub(super) fn groups_of(
+    spec: &connector::Spec,
+    claims: &Map<String, Value>,
+) -> Result<Vec<String>, LoginRefused> {
     if spec.groups_claim.is_empty() {
         return Ok(Vec::new());
     }
-    let groups = mapping::groups(claims, &spec.groups_claim).map_err(Refused::forbidden)?;
+    let groups = mapping::groups(claims, &spec.groups_claim)?;
     Ok(groups.into_iter().map(str::to_owned).collect())
 }
 

@@ -254,7 +254,7 @@ impl Sso {
             other => NotGiven::grant(other.message()),
         })?;
         record.set_connector(CLIENT_ID);
-        record.admit(&code.identity.name).map_err(unavailable)?;
+        record.admit(Some(&code.identity.name)).map_err(unavailable)?;
         let login = Login { address: address.to_string(), user_agent: agent_of(head) };
         let (value, left) =
             redeem(&self.registry, &code, login).await.map_err(|error| match error.code() {

@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use postern_auth::oidc::jwks::KeySet;
-use postern_auth::oidc::jwt::{Claims, Expected, TokenRefused, verify};
+use postern_auth::oidc::jwt::{Claims, Expected, verify};
 use postern_registry::actions::exchanges::{Accepting, NoKey, accepting, exchange};
 use serde_json::{Value, json};
 
@@ -166,7 +166,9 @@ impl Sso {
         record.set_connector(name);
         let claims = self.verified(&by, token).await?;
         by.check(&claims.all)?;
-        record.admit(name).map_err(|error| NotGiven::unavailable(&error.status().message))?;
+        let owner = by.owner_name(&self.registry)?;
+        let admitted = record.admit(Some(&owner));
+        admitted.map_err(|error| NotGiven::unavailable(&error.status().message))?;
         let given = exchange(&self.registry, &by, &claims.all).await?;
         record.set_user(&given.owner, &given.access_key);
         Ok(json!({
@@ -199,7 +201,7 @@ impl Sso {
         };
         let check = |keys: &Arc<KeySet>| verify(token, keys, &expected);
         let verified = match check(&keys) {
-            Err(TokenRefused::UnknownKey) => {
+            Err(refused) if refused.may_need_newer_keys() => {
                 check(&provider.newest_keys().await.map_err(NotGiven::unavailable)?)
             }
             verified => verified,

@@ -17,6 +17,9 @@ use postern_registry::registry::Registry;
 
 use crate::gateway::Gateway;
 
+/// What is accepted of a provider. Its documents are JSON, and kube-apiserver has a media type of its own for its keys.
+const ACCEPTED: &str = "application/json, application/jwk-set+json, */*;q=0.5";
+
 /// The time for a request and its whole response.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -123,7 +126,7 @@ impl Route {
         let forward = Forward { headers, answer_timeout: Some(TIMEOUT), ..Forward::new(path) };
         let is_form = form.is_some();
         let mut request = Request::new(Full::new(Bytes::from(form.unwrap_or_default())));
-        request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
         if is_form {
             *request.method_mut() = Method::POST;
             let kind = HeaderValue::from_static("application/x-www-form-urlencoded");

@@ -6,7 +6,6 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use postern_auth::oidc::id_token::{Party, verify_logout_token};
-use postern_auth::oidc::jwt::TokenRefused;
 use postern_auth::oidc::login::logout_address;
 use postern_registry::actions::refreshes;
 use serde_json::json;
@@ -94,7 +93,7 @@ impl Sso {
         let party = Party { issuer: &spec.issuer, client_id: &spec.client_id, now: self.now() };
         let keys = provider.keys().await.map_err(unavailable)?;
         let verified = match verify_logout_token(token, &keys, party) {
-            Err(TokenRefused::UnknownKey) => {
+            Err(refused) if refused.may_need_newer_keys() => {
                 let newest = provider.newest_keys().await.map_err(unavailable)?;
                 verify_logout_token(token, &newest, party)
             }
@@ -111,7 +110,7 @@ impl Sso {
         );
         if !keys.is_empty() {
             // The record comes before the change.
-            record.admit("system:postern")?;
+            record.admit(Some("system:postern"))?;
         }
         for key in keys {
             refreshes::end(&self.registry, &key).await?;

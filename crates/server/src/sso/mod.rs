@@ -51,6 +51,10 @@ const BACKCHANNEL_LOGOUT: &str = "/backchannel-logout";
 const MAX_LOGINS: usize = 64;
 const MAX_LOGINS_OF_CONNECTOR: usize = 16;
 
+/// The logouts at providers that are served at once, and those of one connector.
+const MAX_LOGOUTS: usize = 32;
+const MAX_LOGOUTS_OF_CONNECTOR: usize = 16;
+
 /// The exchanges that are served at once, with the logins of the command line. The rest is for browsers.
 const MAX_EXCHANGES: usize = 48;
 
@@ -82,6 +86,8 @@ pub(crate) struct Sso {
     gateway: Arc<Gateway>,
     state_key: StateKey,
     logins: Places,
+    /// The logouts at providers.
+    logouts: Places,
     /// Those of [`Sso::logins`] that verify a token of a trusted issuer, by the name of the issuer.
     issuers: Places,
 }
@@ -177,6 +183,7 @@ impl Sso {
             providers: Providers::new(proxy, addresses, source.clone()),
             gateway,
             logins: Places::default(),
+            logouts: Places::default(),
             issuers: Places::default(),
             registry,
             audit,
@@ -269,10 +276,14 @@ impl Sso {
         })
     }
 
-    /// A place for a request, if one is free.
+    /// A place for a request, if one is free. Logouts at a provider have their own, so that clients who send such
+    /// requests slowly do not keep users from logging in.
     fn place(&self, path: &str) -> Option<Place<'_>> {
-        let connector = path.strip_prefix(CONNECTORS).and_then(|rest| rest.split('/').next());
-        let (of, max) = match connector {
+        let of_connector = path.strip_prefix(CONNECTORS);
+        let (of, max) = match of_connector.and_then(|rest| rest.split('/').next()) {
+            Some(connector) if path.ends_with(BACKCHANNEL_LOGOUT) => {
+                return self.logouts.take(connector, MAX_LOGOUTS, MAX_LOGOUTS_OF_CONNECTOR);
+            }
             Some(connector) => (connector, MAX_LOGINS_OF_CONNECTOR),
             None => ("", MAX_EXCHANGES),
         };

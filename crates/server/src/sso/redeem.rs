@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use postern_auth::oidc::id_token::{Party, verify_id_token};
-use postern_auth::oidc::jwt::{Claims, MAX_TOKEN_BYTES, TokenRefused};
+use postern_auth::oidc::jwt::{Claims, MAX_TOKEN_BYTES};
 use postern_kinds::SecretText;
 use postern_kinds::connector;
 use postern_kinds::secret::{self, Secret};
@@ -79,9 +79,12 @@ impl Client<'_> {
                     "the provider does not accept the client: check clientId and clientSecret of the connector"
                         .to_owned(),
                 ),
+                Some("invalid_scope") => Refused::forbidden(
+                    "the provider does not know a scope, or does not allow it: check scopes of the connector",
+                ),
                 _ => {
                     let text =
-                        format!("the provider refused the code with status {}", status.as_u16());
+                        format!("the provider gave no tokens, but status {}", status.as_u16());
                     let about =
                         if status.is_server_error() { About::Provider } else { About::Login };
                     Refused { about, ..unavailable(text) }
@@ -132,7 +135,7 @@ impl Client<'_> {
             |keys: &_| verify_id_token(id_token.expose(), keys, party, nonce, access_token);
         let keys = self.provider.keys().await.map_err(unavailable)?;
         let verified = match verify(&keys) {
-            Err(TokenRefused::UnknownKey) => {
+            Err(refused) if refused.may_need_newer_keys() => {
                 verify(&*self.provider.newest_keys().await.map_err(unavailable)?)
             }
             verified => verified,

@@ -10,13 +10,14 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use postern_kinds::connector::Connector;
 use postern_kinds::principal::ConnectorRef;
-use postern_registry::actions::logins::LoginFor;
+use postern_registry::actions::logins::{LoginFor, set_groups};
 use postern_registry::actions::refreshes::{self, Claimed, DueKeys};
 use serde_json::Value;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::redeem::{Client, INVALID_GRANT};
+use super::browser::{check_allowed, groups_of, has_groups_in_user_info, person_of};
+use super::redeem::{Client, INVALID_GRANT, Tokens};
 use super::{About, Refused, Sso, StoredConnector};
 
 /// The longest and the shortest time between two looks at the keys of a connector.
@@ -212,8 +213,7 @@ impl Sso {
             refreshes::keep_refresh_token(&self.registry, claimed, new).await?;
         }
         if tokens.id_token.is_none() {
-            // The provider has only said that the user may still log in (OpenID Connect Core section 12.2).
-            return Ok(());
+            return self.ask_user_info(by, &client, &tokens, claimed).await;
         }
         let claims = client.claims(&tokens, None).await?;
         if claims.all.get("sub").and_then(Value::as_str) != Some(&claimed.subject) {
@@ -221,8 +221,45 @@ impl Sso {
         }
         // Not every provider gives a new one.
         tokens.refresh_token.get_or_insert_with(|| claimed.refresh_token.clone());
-        let person = self.person(&client, &tokens, &claims).await?;
-        match refreshes::store(&self.registry, by, claimed, person).await {
+        let said = self.said(&client, &tokens, &claims).await?;
+        // Before the user can be refused: the groups are those of the user's other keys, too.
+        self.store_groups(by, claimed, said.known_groups()).await?;
+        let person = person_of(spec, (&tokens, &claims), &said)?;
+        Ok(refreshes::keep_tokens(&self.registry, claimed, person).await?)
+    }
+
+    /// Asks for the groups if the provider has sent no ID token: then it has only said that the user may still log in
+    /// (OpenID Connect Core 1.0 section 12.2).
+    async fn ask_user_info(
+        &self,
+        by: &LoginFor<'_>,
+        client: &Client<'_>,
+        tokens: &Tokens,
+        claimed: &Claimed,
+    ) -> Result<(), Refused> {
+        if !has_groups_in_user_info(by.spec) {
+            return Ok(());
+        }
+        let info = client.user_info(tokens, &claimed.subject).await?;
+        let groups = groups_of(by.spec, &info);
+        self.store_groups(by, claimed, groups.as_deref().unwrap_or_default()).await?;
+        let groups = groups.map_err(|refused| Refused::of_user(refused.to_string()))?;
+        // Nothing new is known about an address that is only in ID tokens.
+        let needs_email = by.spec.allow.as_ref().is_some_and(|of| !of.email_domains.is_empty());
+        if needs_email && !info.contains_key("email") {
+            return Ok(());
+        }
+        check_allowed(by.spec, &info, &groups)
+    }
+
+    async fn store_groups(
+        &self,
+        by: &LoginFor<'_>,
+        claimed: &Claimed,
+        groups: &[String],
+    ) -> Result<(), Refused> {
+        let said = (claimed.subject.as_str(), groups);
+        match set_groups(&self.registry, by, said, &claimed.user).await {
             Err(error) if error.code() == 403 => Err(Refused::of_user(&error.status().message)),
             stored => Ok(stored?),
         }

@@ -10,6 +10,7 @@ use postern_meta::status::ApiError;
 use postern_registry::actions::logins::{LoginFor, try_log_in};
 use serde_json::{Map, Value, json};
 
+use super::browser::person_of;
 use super::redeem::{Client, Tokens};
 use super::{CONNECTORS, Refused, Sso, StoredConnector};
 use crate::wire::body::Body;
@@ -113,7 +114,8 @@ impl Sso {
         client: &Client<'_>,
         (tokens, claims): (&Tokens, &Claims),
     ) -> Result<Value, Refused> {
-        let person = self.person(client, tokens, claims).await?;
+        let said = self.said(client, tokens, claims).await?;
+        let person = person_of(client.spec, (tokens, claims), &said)?;
         let user = try_log_in(&self.registry, by, &person).await?;
         let group_of = |group: &String| mapping::group_name(by.connector, group);
         let groups: Vec<String> = person.groups.iter().map(group_of).collect();

@@ -53,6 +53,11 @@ const ROWS: &[Row] = &[
         numbers: &[(SSO, "MAX_LOGINS"), (SSO, "MAX_LOGINS_OF_CONNECTOR")],
     },
     Row {
+        name: "logouts by providers that are served at once, of one connector",
+        limit: "{count}, {count}",
+        numbers: &[(SSO, "MAX_LOGOUTS"), (SSO, "MAX_LOGOUTS_OF_CONNECTOR")],
+    },
+    Row {
         name: "exchanges and logins of the command line that are served at once",
         limit: "{count} of these {count}",
         numbers: &[(SSO, "MAX_EXCHANGES"), (SSO, "MAX_LOGINS")],

@@ -93,6 +93,7 @@ fn a_change_has_the_facts_of_the_object() {
         is_command_line: false,
         workload_uid: None,
         connector: None,
+        identity: None,
     };
     assert_eq!(change(&OwnedAccessKey, key), AccessChange::Key(Some(facts)));
 }

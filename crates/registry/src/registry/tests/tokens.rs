@@ -70,6 +70,12 @@ async fn update(
     .await;
 }
 
+/// Sets what providers say of a user.
+async fn set_sso(server: &Fixture, user: &str, said: Value) {
+    let permit = of(&User, Verb::Update, user);
+    change(server, permit, |object| object["status"] = json!({ "sso": said })).await;
+}
+
 #[tokio::test]
 async fn a_change_of_a_key_its_user_or_their_teams_revokes_tokens_from_before() {
     on_every_fleet(async |fleet| {
@@ -129,6 +135,18 @@ async fn other_changes_and_new_tokens_are_not_revoked() {
         for server in fleet.current().await {
             assert_eq!(server.verified(&token), None);
         }
+        let said = |groups: &[&str], at: &str| json!([{ "connector": "corp", "groups": groups, "refreshed": at }]);
+        set_sso(one, "ada", said(&["corp:a"], "2026-01-01T00:00:00Z")).await;
+        let token = one.token(&digest).await;
+        set_sso(one, "ada", said(&["corp:a"], "2026-01-01T00:15:00Z")).await;
+        for server in fleet.current().await {
+            assert_eq!(server.verified(&token), None, "the provider has said the same again");
+        }
+        set_sso(one, "ada", said(&[], "2026-01-01T00:30:00Z")).await;
+        for server in fleet.current().await {
+            assert_eq!(server.verified(&token), Some(TokenRefusal::Revoked));
+        }
+        let token = one.token(&digest).await;
         update(one, &User, "ada", json!({ "groups": ["x"] })).await;
         for server in fleet.current().await {
             assert_eq!(server.verified(&token), Some(TokenRefusal::Revoked));
