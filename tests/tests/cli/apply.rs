@@ -83,7 +83,8 @@ async fn fields_of_other_managers_are_taken_only_by_force() {
         let code = if command == "apply" { 1 } else { 2 };
         let output = admin.run(&[command, "-f", &file]).await;
         assert_eq!(output.code, code, "{}", output.all_output());
-        for wanted in ["document 1: ", "conflict", "spec.displayName", "--force-conflicts"] {
+        let own = "`postern create`";
+        for wanted in ["document 1: ", "conflict", "spec.displayName", "--force-conflicts", own] {
             assert!(output.err.contains(wanted), "{command}: {wanted}: {}", output.err);
         }
     }
