@@ -19,6 +19,9 @@ use crate::session::Session;
 /// The owner of the fields that are applied.
 pub(super) const FIELD_MANAGER: &str = "postern";
 
+/// The owner of fields that were written before the first apply of an object, by any client.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
 /// Apply objects from files.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -149,8 +152,8 @@ pub(super) fn explain(session: &Session, manifest: &Manifest, error: &Error) -> 
             .hint("nothing was changed: another field manager owns these fields")
             .hint_if(
                 is_own_conflict(error),
-                "postern and postern-edit own fields that `postern create`, `set`, `share` or \
-                 `edit` wrote earlier",
+                "a write without apply owns them, such as an earlier `postern create`, `set`, \
+                 `share` or `edit`",
             )
             .hint("--force-conflicts takes the fields; or remove them from the file"),
         error => session.explain(error),
@@ -164,9 +167,10 @@ fn is_manager_conflict(error: &Error) -> bool {
     manager_conflicts(error).next().is_some()
 }
 
-/// Whether other commands of this program own such fields.
+/// Whether other commands of this program may own such fields.
 fn is_own_conflict(error: &Error) -> bool {
-    let own = [FIELD_MANAGER, super::edit::FIELD_MANAGER].map(|name| format!("{name:?}"));
+    let own = [FIELD_MANAGER, super::edit::FIELD_MANAGER, BEFORE_FIRST_APPLY];
+    let own = own.map(|name| format!("{name:?}"));
     manager_conflicts(error).any(|message| own.iter().any(|name| message.contains(name)))
 }
 
