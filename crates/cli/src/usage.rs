@@ -74,7 +74,9 @@ fn without_escape_tip(mut error: clap::Error) -> clap::Error {
     }
     if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
         tips.retain(|tip| !tip.to_string().starts_with("to pass "));
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
     }
     error
 }
@@ -85,6 +87,8 @@ fn with_own_command(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     if error.kind() == ErrorKind::InvalidSubcommand && word(1) == "auth" {
         let own = if word(2) == "whoami" { "whoami" } else { "can-i" };
         let hint = format!("`kubectl auth {own}` is `postern {own}` here");
+        // Its name is only similar.
+        error.remove(ContextKind::SuggestedSubcommand);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     }
     error
@@ -178,6 +182,7 @@ mod tests {
             assert!(error.to_string().contains("to pass '--dry-run' as a value"), "{error}");
             let said = without_escape_tip(error).to_string();
             assert!(said.contains("'--dry-run'") && !said.contains("-- --dry-run"), "{said}");
+            assert!(!said.contains("\n\n\n"), "{said}");
         }
         let (error, _) = error_of(&["delete", "user", "--ignore-not-fond", "ada"]);
         assert!(without_escape_tip(error).to_string().contains("'--ignore-not-found'"));
@@ -189,6 +194,7 @@ mod tests {
             let (error, words) = error_of(&["auth", own, "get", "users"]);
             let said = with_own_command(error, &words).to_string();
             assert!(said.contains(&format!("`postern {own}`")), "{said}");
+            assert!(!said.contains("similar"), "{said}");
         }
         let (error, words) = error_of(&["frobnicate", "auth"]);
         assert!(!with_own_command(error, &words).to_string().contains("can-i"));
