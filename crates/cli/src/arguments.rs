@@ -1,88 +1,99 @@
-//! Forms of the command line that kubectl takes and clap does not: flags of the connection before the command, and
+//! Forms of the command line that kubectl takes and clap does not: flags before the command or before the kind, and
 //! `--flag=true` or `--flag=false` for flags without a value.
 
 use std::ffi::OsString;
 
-use clap::{ArgAction, Command};
-use postern_kinds::{Info, Verb};
+use clap::{Arg, ArgAction, Args as _, Command};
 
-use crate::kinds;
-
-/// The flags with a value that may stand before the command, as in `kubectl -n NAMESPACE get …`.
-const LEADING: [&str; 10] = [
-    "-n",
-    "--namespace",
-    "--context",
-    "--kubeconfig",
-    "--server",
-    "--as",
-    "--as-group",
-    "--as-uid",
-    "--ca-file",
-    "--timeout",
-];
+use crate::flags::{ConnectionFlags, NamespaceFlag};
 
 /// The words in the form that `command` parses. What follows `--` stays as it is.
+///
+/// Flags before a subcommand are moved behind it: `-n shop get secrets` is `get -n shop secrets`, and `delete -l a=b users`
+/// is `delete users -l a=b`. Before the command itself these are the flags of the connection, and behind it all flags of
+/// its subcommands.
 pub(crate) fn normalized(words: &[OsString], command: &Command) -> Vec<OsString> {
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let (own, rest) = words.split_at(end);
-    let mut own = own.iter().cloned();
-    let mut out: Vec<OsString> = own.next().into_iter().collect();
-    let own: Vec<OsString> = own.collect();
-    let leading = leading_words(&own);
-    let switches = switches(command, &own[leading..]);
-    let ordered = own[leading..].iter().chain(&own[..leading]);
-    out.extend(ordered.filter_map(|word| switched(word, &switches)));
-    if out.get(1).is_some_and(|word| word == "delete") {
-        out = with_kind_first(out, &switches);
+    let Some((program, mut left)) = own.split_first() else { return words.to_vec() };
+    let leading =
+        NamespaceFlag::augment_args(ConnectionFlags::augment_args(Command::new("leading")));
+    let (mut at, mut known) = (command, &leading);
+    let mut out = vec![program.clone()];
+    let mut flags: Vec<&OsString> = Vec::new();
+    while let Some(count) = words_before_positional(left, known) {
+        let Some(next) = at.find_subcommand(&left[count]) else { break };
+        out.push(left[count].clone());
+        flags.extend(&left[..count]);
+        left = &left[count + 1..];
+        (at, known) = (next, next);
     }
+    let switches = switches(at);
+    out.extend(flags.into_iter().chain(left).filter_map(|word| switched(word, &switches)));
     out.extend_from_slice(rest);
     out
 }
 
-/// `delete KIND/NAME…`, as `get -o name` prints them, in the form `delete KIND NAME…`. Objects of several kinds stay as they
-/// are.
-fn with_kind_first(words: Vec<OsString>, switches: &[String]) -> Vec<OsString> {
-    let mut found: Option<&'static Info> = None;
-    let mut out = Vec::with_capacity(words.len() + 1);
-    for (at, word) in words.iter().enumerate() {
-        let before = words[at.saturating_sub(1)].to_string_lossy();
-        let is_value = before.starts_with('-') && !switches.iter().any(|one| *one == before);
-        let split = word.to_str().and_then(|text| text.split_once('/')).filter(|_| !is_value);
-        let object = split.and_then(|(kind, name)| {
-            Some((kinds::find(&kind.to_ascii_lowercase(), kinds::served(Verb::Delete))?, name))
-        });
-        let Some((info, name)) = object else {
-            out.push(word.clone());
-            continue;
+/// How many words of flags and their values come before the first word that is neither. `None` without such a word, or
+/// after a flag of which it is not known whether the next word is its value.
+fn words_before_positional(words: &[OsString], known: &Command) -> Option<usize> {
+    let mut at = 0;
+    while at < words.len() {
+        let text = words[at].to_str()?;
+        at += match text.strip_prefix('-').filter(|rest| !rest.is_empty()) {
+            None => return Some(at),
+            Some(flag) => words_of_flag(flag, known)?,
         };
-        match found {
-            None => {
-                found = Some(info);
-                out.extend([kinds::name(info).into(), name.into()]);
-            }
-            Some(first) if std::ptr::eq(first, info) => out.push(name.into()),
-            Some(_) => return words,
-        }
     }
-    out
+    None
 }
 
-/// How many words before the command are flags of [`LEADING`] and their values; 0 if no command follows.
-fn leading_words(words: &[OsString]) -> usize {
-    let mut at = 0;
-    while let Some(text) = words.get(at).and_then(|word| word.to_str()) {
+/// 1 for a flag with its value in the same word or without a value, 2 if the next word is the value. `flag` has no first
+/// dash.
+fn words_of_flag(flag: &str, known: &Command) -> Option<usize> {
+    if let Some(long) = flag.strip_prefix('-') {
         let (name, has_value) =
-            text.split_once('=').map_or((text, false), |(name, _)| (name, true));
-        let is_short_with_value = name.starts_with("-n") && name.len() > 2;
-        at += match LEADING.contains(&name) {
-            true if has_value => 1,
-            true => 2,
-            false if is_short_with_value => 1,
-            false => break,
-        };
+            long.split_once('=').map_or((long, false), |(name, _)| (name, true));
+        let takes_value = takes_value(known, &|arg| arg.get_long() == Some(name))?;
+        return Some(if takes_value && !has_value { 2 } else { 1 });
     }
-    if at < words.len() { at } else { 0 }
+    // Several flags of one letter, of which the last one may have a value.
+    let mut letters = flag.chars();
+    while let Some(letter) = letters.next() {
+        if takes_value(known, &|arg| arg.get_short() == Some(letter))? {
+            return Some(if letters.as_str().is_empty() { 2 } else { 1 });
+        }
+        if letters.as_str().starts_with('=') {
+            return Some(1);
+        }
+    }
+    Some(1)
+}
+
+/// Whether a flag of the command or of its subcommands has a value. `None` if there is no such flag, or if that differs.
+fn takes_value(command: &Command, is_meant: &dyn Fn(&Arg) -> bool) -> Option<bool> {
+    let mut found = Vec::new();
+    add_value_kinds(command, is_meant, &mut found);
+    let first = *found.first()?;
+    if found.iter().all(|one| *one == first) { first } else { None }
+}
+
+fn add_value_kinds(
+    command: &Command,
+    is_meant: &dyn Fn(&Arg) -> bool,
+    found: &mut Vec<Option<bool>>,
+) {
+    for arg in command.get_arguments().filter(|arg| is_meant(arg)) {
+        found.push(match arg.get_action() {
+            // The value of such a flag may be missing.
+            _ if arg.get_num_args().is_some_and(|count| count.min_values() == 0) => None,
+            ArgAction::Set | ArgAction::Append => Some(true),
+            _ => Some(false),
+        });
+    }
+    for subcommand in command.get_subcommands() {
+        add_value_kinds(subcommand, is_meant, found);
+    }
 }
 
 /// A word, where `--flag=true` is `--flag`, and `--flag=false` is nothing.
@@ -95,92 +106,90 @@ fn switched(word: &OsString, switches: &[String]) -> Option<OsString> {
     }
 }
 
-/// The flags without a value, of the command that the words name. Another command may have a flag of the same name with a
-/// value.
-fn switches(command: &Command, words: &[OsString]) -> Vec<String> {
-    let is_switch = |arg: &&clap::Arg| matches!(arg.get_action(), ArgAction::SetTrue);
-    let mut at = command;
+/// The flags of a command without a value. Another command may have a flag of the same name with a value.
+fn switches(command: &Command) -> Vec<String> {
+    let is_switch = |arg: &&Arg| matches!(arg.get_action(), ArgAction::SetTrue);
     let mut names = Vec::new();
-    let mut add = |command: &Command| {
-        for arg in command.get_arguments().filter(is_switch) {
-            names.extend(arg.get_long().map(|name| format!("--{name}")));
-            names.extend(arg.get_short().map(|name| format!("-{name}")));
-        }
-    };
-    add(at);
-    for word in words {
-        if let Some(found) = at.find_subcommand(word) {
-            add(found);
-            at = found;
-        }
+    for arg in command.get_arguments().filter(is_switch) {
+        names.extend(arg.get_long().map(|name| format!("--{name}")));
+        names.extend(arg.get_short().map(|name| format!("-{name}")));
     }
     names
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::{Parser, Subcommand};
+    use clap::Parser;
 
     use super::*;
 
     #[derive(Parser)]
     struct Line {
         #[command(subcommand)]
-        _command: Verb,
+        _command: crate::Command,
     }
 
-    #[derive(Subcommand)]
-    enum Verb {
-        Get {
-            #[arg(short = 'A', long)]
-            _all: bool,
-            #[arg(short, long)]
-            _output: Option<String>,
-        },
-        Run {
-            #[arg(long)]
-            _all: String,
-        },
+    fn said(words: &str) -> String {
+        let command = <Line as clap::CommandFactory>::command();
+        let words: Vec<OsString> =
+            std::iter::once("postern").chain(words.split_whitespace()).map(Into::into).collect();
+        let mut given = normalized(&words, &command).into_iter();
+        assert_eq!(given.next().unwrap(), "postern");
+        let given: Vec<_> = given.map(|word| word.into_string().unwrap()).collect();
+        given.join(" ")
     }
 
     #[test]
-    fn forms_of_kubectl_are_understood() {
-        let command = <Line as clap::CommandFactory>::command();
+    fn flags_may_be_before_the_command_and_before_the_kind() {
         for (words, wanted) in [
             ("get users", "get users"),
-            ("-n shop get ss", "get ss -n shop"),
-            ("-nshop --context=a get ss -o name", "get ss -o name -nshop --context=a"),
+            ("-n shop get ss", "get -n shop ss"),
+            // The last one of several counts, as it is written.
+            ("-n shop get ss -n web", "get -n shop ss -n web"),
+            ("-nshop --context=a get ss -o name", "get -nshop --context=a ss -o name"),
             (
                 "--namespace shop --as ada get ss -- -n x",
-                "get ss --namespace shop --as ada -- -n x",
+                "get --namespace shop --as ada ss -- -n x",
             ),
-            ("get --all=true", "get --all"),
-            ("get -A=true -o x=true", "get -A -o x=true"),
-            ("get --all=false", "get"),
-            ("get --all=maybe --output=true", "get --all=maybe --output=true"),
-            ("run -- --all=true", "run -- --all=true"),
-            // Here it has a value.
-            ("run --all=false", "run --all=false"),
-            ("delete user/ada", "delete user ada"),
-            (
-                "-n shop delete team.management.platform.sh/red teams/blue -o name",
-                "delete team red blue -o name -n shop",
-            ),
-            ("delete user/ada team/red", "delete user/ada team/red"),
-            ("delete user a --kubeconfig user/x", "delete user a --kubeconfig user/x"),
-            ("delete user a/b", "delete user a/b"),
+            ("--debug get users", "get --debug users"),
+            ("--access-key KEY --timeout 5s whoami", "whoami --access-key KEY --timeout 5s"),
+            ("delete -n shop secret x", "delete secret -n shop x"),
+            ("-n shop delete --context a secret x", "delete secret -n shop --context a x"),
+            ("list -n shop secrets", "list secrets -n shop"),
+            ("list -A secrets", "list secrets -A"),
+            ("list -Ao wide secrets", "list secrets -Ao wide"),
+            ("list -owide users", "list users -owide"),
+            ("delete -l a=b users", "delete users -l a=b"),
+            ("delete --all users", "delete users --all"),
+            ("set -n shop secret a.b c", "set secret -n shop a.b c"),
+            ("create -o name user x", "create user -o name x"),
+            ("share --team red secret db", "share secret --team red db"),
+            ("delete -f user", "delete -f user"),
+            ("delete -n shop user/ada team/red", "delete -n shop user/ada team/red"),
+            ("delete --unknown user x", "delete --unknown user x"),
+            ("-l a=b get users", "-l a=b get users"),
             ("-n shop", "-n shop"),
             ("--version", "--version"),
             ("", ""),
         ] {
-            let words: Vec<OsString> = std::iter::once("postern")
-                .chain(words.split_whitespace())
-                .map(Into::into)
-                .collect();
-            let mut given = normalized(&words, &command).into_iter();
-            assert_eq!(given.next().unwrap(), "postern");
-            let given: Vec<_> = given.map(|word| word.into_string().unwrap()).collect();
-            assert_eq!(given.join(" "), wanted);
+            assert_eq!(said(words), wanted);
+        }
+    }
+
+    #[test]
+    fn flags_without_a_value_may_have_a_truth_value() {
+        for (words, wanted) in [
+            ("get --no-headers=true", "get --no-headers"),
+            ("get -A=true -o x=true", "get -A -o x=true"),
+            ("--debug=true get users", "get --debug users"),
+            ("list -A=true secrets", "list secrets -A"),
+            ("get --watch=false", "get"),
+            ("get --watch=maybe --output=true", "get --watch=maybe --output=true"),
+            ("run -- --debug=true", "run -- --debug=true"),
+            // It has a value in this command.
+            ("connect cluster x --set-current=false", "connect cluster x --set-current=false"),
+        ] {
+            assert_eq!(said(words), wanted);
         }
     }
 }

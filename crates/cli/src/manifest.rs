@@ -5,6 +5,7 @@ use postern_meta::decode::{Format, decode};
 use postern_meta::object::Object;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
 use crate::error::CliError;
 use crate::kinds;
@@ -27,7 +28,7 @@ pub(crate) fn parse(file: &str, bytes: &[u8], verb: Verb) -> Vec<Result<Manifest
     for (index, (line, document)) in documents(bytes).enumerate() {
         let from = if index == 0 { String::new() } else { format!(" (from line {line})") };
         let location = format!("{file}, document {}{from}", index + 1);
-        match value_of(document) {
+        match value_from_line(document, line) {
             Err(what) => manifests.push(Err(CliError::new(format!("{location}: {what}")))),
             Ok(value) => match items_of(value) {
                 Ok(items) => {
@@ -41,6 +42,18 @@ pub(crate) fn parse(file: &str, bytes: &[u8], verb: Verb) -> Vec<Result<Manifest
         }
     }
     manifests
+}
+
+/// Decodes a document of a file. Errors name the lines of the file, in which the document begins at `line`.
+fn value_from_line(document: &[u8], line: usize) -> Result<Value, String> {
+    value_of(document).or_else(|error| {
+        if line == 1 {
+            return Err(error);
+        }
+        // Decoded again behind as many line breaks, since the line is only in the text of the error.
+        let above = vec![b'\n'; line - 1];
+        value_of(&Zeroizing::new([&above, document].concat()))
+    })
 }
 
 /// Splits objects in JSON that follow each other, each with the number of its first line. `None` if it is not JSON, or
@@ -237,6 +250,8 @@ mod tests {
             ("- hush\n", "document 2"),
             ("hush\n", "document 2"),
             ("a: [hush\n", "YAML"),
+            ("a: 1\n  b: [2\n", "line 6"),
+            ("{\"kind\": \"User\",\n\n\"a\" 1}", "line 7"),
             ("a: hush\na: hush\n", "duplicate field a"),
             ("apiVersion: v1\nkind: User\nmetadata: {name: hush}\n", "User in v1 cannot be"),
             ("apiVersion: v1\nkind: \"Po\\ed\"\n", "Po\\u{1b}d in v1 cannot be"),

@@ -22,6 +22,18 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
     dns1123_subdomain(text).map(|()| text.to_owned())
 }
 
+/// Parses the name of an object whose kind is the argument before it.
+pub(crate) fn name_behind_kind(text: &str) -> Result<String, String> {
+    if text.contains('/') {
+        return Err(
+            "KIND NAME and KIND/NAME cannot be mixed: with KIND/NAME, omit the kind before \
+                    the names"
+                .to_owned(),
+        );
+    }
+    name(text)
+}
+
 /// Parses the name of a namespace.
 pub(crate) fn namespace(text: &str) -> Result<String, String> {
     dns1123_label(text).map(|()| text.to_owned())

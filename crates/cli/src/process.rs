@@ -6,11 +6,13 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use postern_kinds::SecretText;
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, stat};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
@@ -126,6 +128,17 @@ impl Process {
         opener.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // It may live as long as the browser, so nothing waits for it.
         opener.spawn().is_ok()
+    }
+
+    /// Refuses to continue if the standard output is closed, before a command creates what is printed only once.
+    pub(crate) fn require_stdout(&self) -> Result<(), CliError> {
+        if !is_closed(io::stdout()) {
+            return Ok(());
+        }
+        Err(CliError::new(
+            "the standard output is closed or discarded, and the only copy of the key would be lost",
+        )
+        .hint("nothing was created or changed: redirect the standard output into a file or a pipe"))
     }
 
     /// Writes data to the standard output.
@@ -302,6 +315,17 @@ impl Process {
     }
 }
 
+/// Whether a standard stream was closed when the program started. The standard library has then opened `/dev/null` for it, to
+/// read and write. A shell opens it to write only for `> /dev/null`. Programs that
+/// start others may open it in both ways, and the output is lost then, too.
+fn is_closed(stream: impl AsFd) -> bool {
+    let Ok(flags) = fcntl_getfl(&stream) else { return true };
+    let (Ok(own), Ok(null)) = (fstat(&stream), stat("/dev/null")) else { return false };
+    flags & OFlags::RWMODE == OFlags::RDWR
+        && FileType::from_raw_mode(own.st_mode) == FileType::CharacterDevice
+        && own.st_rdev == null.st_rdev
+}
+
 /// Reads a line without echo, character by character: a control character is not a part of the line, and Ctrl-C ends the
 /// question at once. `None` after Ctrl-C, and after Ctrl-D in an empty line. No signal ends the process meanwhile: the
 /// terminal would stay without echo.
@@ -390,6 +414,15 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_closed_stream_is_the_null_device_to_read_and_write() {
+        let opened = |path: &str, read| File::options().read(read).write(true).open(path).unwrap();
+        assert!(is_closed(opened("/dev/null", true)));
+        assert!(!is_closed(opened("/dev/null", false)));
+        assert!(!is_closed(opened("/dev/zero", true)));
+        assert!(!is_closed(tempfile::tempfile().unwrap()));
+    }
 
     #[test]
     fn an_empty_variable_is_no_variable() {

@@ -61,7 +61,8 @@ pub(crate) fn kind(word: &str, verb: Verb) -> Result<&'static Info, CliError> {
 fn one(word: &str, verb: Verb) -> Result<Wanted, CliError> {
     let Some((of, text)) = word.split_once('/') else {
         let message = format!("{} is not KIND/NAME, as the other arguments are", repeated(word));
-        return Err(CliError::usage(message));
+        return Err(CliError::usage(message)
+            .hint("with KIND/NAME, there is no need for a KIND as a separate argument"));
     };
     Ok(Wanted { info: kind(of, verb)?, name: Some(name(text)?) })
 }

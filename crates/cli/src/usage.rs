@@ -29,7 +29,8 @@ pub fn parse_or_exit<P: Parser>() -> P {
         .map_err(|error| error.format(&mut command));
     parsed.unwrap_or_else(|error| {
         let error = if may_repeat(&error, &words) { error } else { redacted(error) };
-        let error = with_list_hint(error, &words);
+        let error = with_list_hint(without_escape_tip(error), &words);
+        let error = with_own_command(error, &words);
         let code = error.exit_code();
         // If the reader has closed the output, the failure is ignored.
         let _ = error.print();
@@ -60,6 +61,34 @@ fn with_list_hint(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     let kind = words.get(2).and_then(|word| word.to_str()).unwrap_or_default();
     if let Some(info) = kinds::served(Verb::List).find(|info| kinds::names(info).contains(&kind)) {
         let hint = format!("`postern list {}` lists them", kinds::plural_name(info));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    }
+    error
+}
+
+/// Removes the tip of clap to pass an unknown flag as a value behind `--`. There it would be the name of an object, such as
+/// one to delete.
+fn without_escape_tip(mut error: clap::Error) -> clap::Error {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return error;
+    }
+    if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
+        tips.retain(|tip| !tip.to_string().starts_with("to pass "));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+    }
+    error
+}
+
+/// Names the command that is `kubectl auth …` here.
+fn with_own_command(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+    let word = |at: usize| words.get(at).and_then(|word| word.to_str()).unwrap_or_default();
+    if error.kind() == ErrorKind::InvalidSubcommand && word(1) == "auth" {
+        let own = if word(2) == "whoami" { "whoami" } else { "can-i" };
+        let hint = format!("`kubectl auth {own}` is `postern {own}` here");
+        // Its name is only similar.
+        error.remove(ContextKind::SuggestedSubcommand);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     }
     error
@@ -132,6 +161,71 @@ mod tests {
             let words: Vec<_> = [&["postern"], words].concat().iter().map(OsString::from).collect();
             let error = Line::try_parse_from(&words).map(|line| drop(line.command)).unwrap_err();
             assert!(may_repeat(&error, &words), "{error}");
+        }
+    }
+
+    fn error_of(words: &[&str]) -> (clap::Error, Vec<OsString>) {
+        let words: Vec<_> = [&["postern"], words].concat().iter().map(OsString::from).collect();
+        let words = normalized(&words, &Line::command());
+        let error = Line::try_parse_from(&words).map(|line| drop(line.command)).unwrap_err();
+        (error, words)
+    }
+
+    #[test]
+    fn an_unknown_flag_is_not_said_to_be_a_name() {
+        for words in [
+            &["delete", "user", "--dry-run", "ada"][..],
+            &["delete", "--dry-run", "user/ada"],
+            &["share", "secret", "db", "--dry-run"],
+        ] {
+            let (error, _) = error_of(words);
+            assert!(error.to_string().contains("to pass '--dry-run' as a value"), "{error}");
+            let said = without_escape_tip(error).to_string();
+            assert!(said.contains("'--dry-run'") && !said.contains("-- --dry-run"), "{said}");
+            assert!(!said.contains("\n\n\n"), "{said}");
+        }
+        let (error, _) = error_of(&["delete", "user", "--ignore-not-fond", "ada"]);
+        assert!(without_escape_tip(error).to_string().contains("'--ignore-not-found'"));
+    }
+
+    #[test]
+    fn commands_of_kubectl_auth_are_named() {
+        for own in ["can-i", "whoami"] {
+            let (error, words) = error_of(&["auth", own, "get", "users"]);
+            let said = with_own_command(error, &words).to_string();
+            assert!(said.contains(&format!("`postern {own}`")), "{said}");
+            assert!(!said.contains("similar"), "{said}");
+        }
+        let (error, words) = error_of(&["frobnicate", "auth"]);
+        assert!(!with_own_command(error, &words).to_string().contains("can-i"));
+    }
+
+    #[test]
+    fn objects_to_delete_are_named_in_one_form() {
+        for words in [
+            &["delete", "user", "x1", "team/ada"][..],
+            &["delete", "user", "--ignore-not-found", "zzz", "team/ada"],
+            &["delete", "-n", "shop", "secret", "secret/db"],
+        ] {
+            let (error, _) = error_of(words);
+            assert!(error.to_string().contains("cannot be mixed"), "{words:?}: {error}");
+        }
+        for words in [
+            &["delete", "user/a", "team/b", "-o", "name", "--ignore-not-found"][..],
+            &["delete", "user/a", "team"],
+            &["delete", "user.management.platform.sh", "a", "b"],
+            &["delete", "-n", "shop", "secret/db", "-i"],
+            &["delete", "-f", "x.yaml", "-R"],
+            &["delete", "-l", "a=b", "users"],
+            &["delete", "secret", "db", "--project", "web"],
+        ] {
+            let words: Vec<_> = [&["postern"], words].concat().iter().map(OsString::from).collect();
+            let words = normalized(&words, &Line::command());
+            let parsed = Line::try_parse_from(&words).map(|line| drop(line.command));
+            assert!(parsed.is_ok(), "{words:?}: {parsed:?}");
+        }
+        for words in [&["delete", "user/a", "-f", "x.yaml"][..], &["delete", "-n", "shop"]] {
+            error_of(words);
         }
     }
 

@@ -58,6 +58,18 @@ impl VariableFlags {
         self.prefix.is_some() || !self.map.is_empty()
     }
 
+    /// Refuses flags that contradict each other.
+    pub(crate) fn check(&self) -> Result<(), CliError> {
+        let mut keys = BTreeSet::new();
+        match self.map.iter().find(|(key, _)| !keys.insert(key)) {
+            None => Ok(()),
+            Some((key, _)) => {
+                let message = format!("--map {}= is given twice", escape(key));
+                Err(CliError::usage(message).hint("a key becomes one variable"))
+            }
+        }
+    }
+
     /// The variables of several secrets, each with its name, in the order of their names.
     ///
     /// # Errors
@@ -178,13 +190,14 @@ pub(crate) fn shell_lines(variables: &[Variable]) -> Zeroizing<Vec<u8>> {
     out
 }
 
-/// Whether readers of `.env` files differ in what they make of a value between double quotes, and take it as it is between
-/// single quotes.
-fn needs_single_quotes(value: &str) -> bool {
-    value.contains(['"', '$', '`']) && !value.contains(['\'', '\\', '\r'])
+/// Whether a value can be between single quotes, where readers of `.env` files take it as it is. Between double quotes, they
+/// differ in the characters that `special` has. With a line break, single quotes are used only for values with these.
+fn fits_single_quotes(value: &str) -> bool {
+    let special = ['"', '$', '`', '\\'];
+    !value.contains(['\'', '\r']) && (!value.contains('\n') || value.contains(special))
 }
 
-/// Lines of a `.env` file: `NAME="value"`, with `\n` for a line break, or `NAME='value'` without any escapes.
+/// Lines of a `.env` file: `NAME='value'` without any escapes, or `NAME="value"` with `\n` for a line break.
 ///
 /// # Errors
 /// For a value that is not UTF-8.
@@ -196,7 +209,7 @@ pub(crate) fn dotenv_lines(variables: &[Variable]) -> Result<Zeroizing<Vec<u8>>,
             CliError::new(message).hint("-o env prints it byte for byte, and -o json in base64")
         })?;
         out.push_str(&variable.name);
-        if needs_single_quotes(value) {
+        if fits_single_quotes(value) {
             out.extend(["='", value, "'\n"]);
             continue;
         }
@@ -281,12 +294,18 @@ mod tests {
         let wanted = "export A='it'\\''s\n$x'\nexport B='\"\\é\r'\nexport C=''\n";
         assert_eq!(std::str::from_utf8(&shell).unwrap(), wanted);
         let file = dotenv_lines(&variables).unwrap();
-        let wanted = "A=\"it's\\n\\$x\"\nB=\"\\\"\\\\é\\r\"\nC=\"\"\n";
+        let wanted = "A=\"it's\\n\\$x\"\nB=\"\\\"\\\\é\\r\"\nC=''\n";
         assert_eq!(std::str::from_utf8(&file).unwrap(), wanted);
         let quoted = self::data(&[("A", b"say \"hi\" $HOME `id`\n# x"), ("B", b"$it's")]);
         let quoted = flags(None, &[]).variables(&[("db", &quoted)]).unwrap();
         let wanted = "A='say \"hi\" $HOME `id`\n# x'\nB=\"\\$it's\"\n";
         assert_eq!(std::str::from_utf8(&dotenv_lines(&quoted).unwrap()).unwrap(), wanted);
+        // Values that no reader needs an escape for.
+        let plain =
+            [("A", &b"C:\\new\\"[..]), ("B", b"plain # x"), ("C", b"a\nb"), ("D", b"a\n\\d")];
+        let plain = flags(None, &[]).variables(&[("db", &self::data(&plain))]).unwrap();
+        let wanted = "A='C:\\new\\'\nB='plain # x'\nC=\"a\\nb\"\nD='a\n\\d'\n";
+        assert_eq!(std::str::from_utf8(&dotenv_lines(&plain).unwrap()).unwrap(), wanted);
         let binary = self::data(&[("A", &[0xff])]);
         let variables = flags(None, &[]).variables(&[("db", &binary)]).unwrap();
         assert_eq!(**shell_lines(&variables), b"export A='\xff'\n"[..]);
@@ -295,6 +314,9 @@ mod tests {
 
     #[test]
     fn flags_are_checked() {
+        let twice = flags(None, &[("a", "X"), ("b", "Y"), ("a", "Z")]).check().unwrap_err();
+        assert_eq!(twice.message, "--map a= is given twice");
+        assert!(flags(Some("P_"), &[("a", "X"), ("b", "")]).check().is_ok());
         assert_eq!(mapping("tls.crt=CERT"), Ok(("tls.crt".to_owned(), "CERT".to_owned())));
         assert_eq!(mapping("a="), Ok(("a".to_owned(), String::new())));
         for wrong in ["a", "=A", "a=1", "a=b-c", "a/b=X"] {

@@ -123,6 +123,38 @@ async fn a_successor_works_next_to_the_old_key_which_then_ends() {
 }
 
 #[tokio::test]
+async fn a_key_that_cannot_be_printed_is_named_or_not_created() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    let shell = admin.clone().program("/bin/sh".into());
+    let run = async |command: &str, output: &str| {
+        let script = format!("{} {command} {output}", postern_tests::binary::path().display());
+        let ended = shell.run(&["-c", &script]).await;
+        (ended.code, ended.err)
+    };
+    for (command, key) in [
+        ("create accesskey ci", "ci"),
+        ("create cluster east", "agent-east"),
+        ("rotate accesskey ci", "ci"),
+    ] {
+        let (code, err) = run(command, ">&-").await;
+        assert!(code == 1 && err.contains("the standard output is closed"), "{err}");
+        if !command.starts_with("rotate") {
+            admin.fails(1, &["get", "accesskey", key]).await;
+        }
+        let (code, err) = run(command, "> /dev/full").await;
+        assert!(code == 1 && err.contains(&format!("access key {key} is valid")), "{err}");
+        assert!(err.contains(&format!("postern rotate accesskey {key}")), "{err}");
+        assert_eq!(run(&format!("rotate accesskey {key}"), "> /dev/null").await.0, 0);
+    }
+    admin.ok(&["delete", "accesskey", "agent-east"]).await;
+    let again = "create agent-key east";
+    assert!(run(again, ">&-").await.1.contains("the standard output is closed"));
+    let (code, err) = run(again, "> /dev/full").await;
+    assert!(code == 1 && err.contains("access key agent-east is valid"), "{err}");
+}
+
+#[tokio::test]
 async fn users_and_teams_have_keys() {
     let server = Server::start().await;
     let admin = admin(&server);

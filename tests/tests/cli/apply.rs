@@ -83,7 +83,8 @@ async fn fields_of_other_managers_are_taken_only_by_force() {
         let code = if command == "apply" { 1 } else { 2 };
         let output = admin.run(&[command, "-f", &file]).await;
         assert_eq!(output.code, code, "{}", output.all_output());
-        for wanted in ["document 1: ", "conflict", "spec.displayName", "--force-conflicts"] {
+        let own = "`postern create`";
+        for wanted in ["document 1: ", "conflict", "spec.displayName", "--force-conflicts", own] {
             assert!(output.err.contains(wanted), "{command}: {wanted}: {}", output.err);
         }
     }
@@ -91,6 +92,13 @@ async fn fields_of_other_managers_are_taken_only_by_force() {
     assert_eq!(admin.run(&["diff", "-f", &file, "--force-conflicts"]).await.code, 1);
     admin.ok(&["apply", "-f", &file, "--force-conflicts"]).await;
     assert_eq!(stored_user(&server, "ada").await["spec"]["displayName"], "Other");
+    // Fields of an object that had none when it was created.
+    admin.ok(&["create", "user", "cy"]).await;
+    let editor = admin.clone().with("EDITOR", "sed -i 's/^spec:.*/spec: {displayName: Cy}/'");
+    editor.ok(&["edit", "user", "cy"]).await;
+    let file = admin.file("cy.yaml", user("cy", "{displayName: Other}"));
+    let said = admin.fails(1, &["apply", "-f", &file]).await;
+    assert!(said.contains("before-first-apply") && said.contains("`postern create`"), "{said}");
 }
 
 #[tokio::test]

@@ -199,7 +199,7 @@ async fn files_that_make_no_sense_end_before_a_request() {
     for (code, arguments, wanted) in [
         (2, &["create"][..], "--filename <FILE>"),
         (2, &["create", "-o", "name"], "--filename <FILE>"),
-        (2, &["create", "-f", &one, "user", "ada"], "'user'"),
+        (2, &["create", "-f", &one, "user", "ada"], "unexpected argument '-f'"),
         (2, &["create", "-f", &one, "-o", "wide"], "possible values: json, yaml, name"),
         (2, &["create", "-f", "-", "-f", "-"], "only once"),
         (2, &["create", "-f", "-", "--access-key", "-"], "only once"),

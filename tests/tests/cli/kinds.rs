@@ -50,8 +50,7 @@ async fn every_kind_of_the_server_has_its_commands_under_all_its_names() {
             for verb in ["get", "delete"] {
                 let output = admin.run(&[verb, name, "absent"]).await;
                 let wanted = match serves(&resource, verb) {
-                    false if verb == "get" => (2, "do not support the verb"),
-                    false => (2, "unrecognized subcommand"),
+                    false => (2, "do not support the verb"),
                     true if is_stored => (1, "\"absent\""),
                     // A kind that is not stored answers to every name.
                     true => (0, "absent"),
@@ -119,10 +118,15 @@ async fn objects_are_deleted_as_get_prints_them_by_labels_and_from_files() {
     // As `get -o name` prints them.
     let (a, b) = ("team.management.platform.sh/a", "teams/b");
     assert_eq!(admin.ok(&["delete", a, b, "-o", "name"]).await.lines().next(), Some(a));
-    let said = admin.fails(2, &["delete", "team/c", "user/admin"]).await;
-    assert!(said.contains("team/c"), "{said}");
-    admin.ok(&["delete", "team", "a", "--ignore-not-found"]).await;
-    admin.ok(&["delete", "teams", "-l", "of=other"]).await;
+    // Of several kinds, too.
+    admin.ok(&["create", "user", "py"]).await;
+    admin.ok(&["create", "team", "f"]).await;
+    let (f, py) = ("team/f", "user.management.platform.sh/py");
+    let names = admin.ok(&["delete", f, py, "-o", "name"]).await;
+    assert_eq!(names, format!("team.management.platform.sh/f\n{py}\n"));
+    // Flags are understood before the kind.
+    admin.ok(&["delete", "--ignore-not-found", "team", "a"]).await;
+    admin.ok(&["delete", "-l", "of=other", "teams"]).await;
     let names = admin.ok(&["delete", "teams", "-l", "of=test", "-o", "name"]).await;
     assert_eq!(names.lines().count(), 3, "{names}");
     for wrong in [&["delete", "teams"][..], &["delete", "teams", "a", "--all"], &["delete"]] {
@@ -142,6 +146,39 @@ async fn objects_are_deleted_as_get_prints_them_by_labels_and_from_files() {
     admin.ok(&["apply", "-f", &file]).await;
     admin.ok(&["delete", "teams", "--all"]).await;
     assert_eq!(admin.ok(&["get", "teams", "-o", "name"]).await, "");
+}
+
+#[tokio::test]
+async fn a_kind_before_names_is_not_mixed_with_other_kinds() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    for name in ["ada", "x1", "x2"] {
+        admin.ok(&["create", "user", name]).await;
+        admin.ok(&["create", "team", name]).await;
+    }
+    for wrong in [
+        &["delete", "user", "x1", "team/ada"][..],
+        &["delete", "user/x1", "x2"],
+        &["delete", "user/x1", "user", "x2"],
+        &["delete", "user", "--ignore-not-found", "zzz", "team/ada"],
+        &["delete", "users", "team/ada", "-o", "name"],
+        &["delete", "usr", "x1"],
+        &["delete", "user.management.platform.sh"],
+    ] {
+        admin.fails(2, wrong).await;
+    }
+    for verb in ["describe", "edit", "get"] {
+        let said = admin.fails(2, &[verb, "user", "x1", "team/ada"]).await;
+        assert!(said.contains("is not KIND/NAME"), "{said}");
+    }
+    for wrong in [&["wait", "--for=delete"][..], &["share", "--all-users"]] {
+        admin.fails(2, &[wrong, &["secret", "x1", "team/ada"]].concat()).await;
+    }
+    for kind in ["users", "teams"] {
+        let names = admin.ok(&["get", kind, "-o", "name"]).await;
+        assert!(["/ada\n", "/x1\n", "/x2\n"].iter().all(|one| names.contains(one)), "{names}");
+    }
+    admin.ok(&["delete", "user.management.platform.sh", "x1", "x2"]).await;
 }
 
 #[tokio::test]

@@ -53,6 +53,14 @@ async fn a_project_is_created_with_members_who_come_and_go() {
     assert!(said.contains("not found") && said.contains("did you mean web?"), "{said}");
     let said = admin.fails(1, &["add", "member", "web", "--user", "nobody"]).await;
     assert!(said.contains("nobody"), "{said}");
+    let add = ["add", "member", "web", "--user", "bob", "--role"];
+    let said = admin.fails(1, &[&add[..], &["bogus"]].concat()).await;
+    assert!(said.contains("--role: ") && said.contains("\"bogus\" not found"), "{said}");
+    let said = admin.fails(1, &["create", "project", "p2", "--member", "user/ada:bogus"]).await;
+    assert!(said.contains("--member: ") && said.contains("\"bogus\" not found"), "{said}");
+    admin.fails(1, &["get", "project", "p2"]).await;
+    assert_eq!(members_of(&admin, "web").await, json!([ada]));
+    admin.ok(&[&add[..], &["platform-agent"]].concat()).await;
 }
 
 #[tokio::test]

@@ -38,6 +38,7 @@ async fn shells_and_files_read_the_values() {
     for (arguments, wanted) in [
         (&["-o", "json", "--prefix", "A_"][..], "-o env and -o dotenv"),
         (&["-o", "env", "--map", "x"], "KEY=NAME"),
+        (&["-o", "env", "--map", "A=X", "--map", "A=Y"], "--map A= is given twice"),
         (&["-o", "env", "--prefix", "1"], "begin with a digit"),
         (&["-o", "value", "--watch", "--key", "a"], "--watch"),
     ] {
@@ -52,14 +53,14 @@ async fn each_version_of_a_secret_is_printed() {
     let mut lines = Running::start(&admin, &["get", "secret", "db", "--watch", "-o", "dotenv"]);
     let mut one = Running::start(&admin, &["get", "secret", "db.A", "-w", "-o", "env"]);
     let mut json = Running::start(&admin, &["get", "secret", "db", "-w", "-o", "json"]);
-    assert_eq!(lines.lines_to("B=").await, ["A=\"1\"", "B=\"x\""]);
+    assert_eq!(lines.lines_to("B=").await, ["A='1'", "B='x'"]);
     assert_eq!(lines.line().await, "");
     assert_eq!(one.lines_to("A=").await, ["export A='1'"]);
     let first: Value = serde_json::from_str(&object(&mut json).await).unwrap();
     assert_eq!(first["spec"]["data"]["A"], "MQ==");
     admin.ok(&["set", "secret", "other.A", "not-watched"]).await;
     admin.ok(&["set", "secret", "db.A", "2"]).await;
-    assert_eq!(lines.lines_to("B=").await, ["A=\"2\"", "B=\"x\""]);
+    assert_eq!(lines.lines_to("B=").await, ["A='2'", "B='x'"]);
     assert_eq!(one.lines_to("A=").await.last().unwrap(), "export A='2'");
     let second: Value = serde_json::from_str(&object(&mut json).await).unwrap();
     assert_eq!(second["spec"]["data"]["A"], "Mg==");
@@ -69,7 +70,7 @@ async fn each_version_of_a_secret_is_printed() {
     admin.ok(&["delete", "secret", "db"]).await;
     lines.error_line("the secret db was deleted").await;
     admin.ok(&["set", "secret", "db.C", "new"]).await;
-    assert_eq!(lines.lines_to("C=").await.last().unwrap(), "C=\"new\"");
+    assert_eq!(lines.lines_to("C=").await.last().unwrap(), "C='new'");
 }
 
 /// The next JSON object of a command that prints several.

@@ -16,7 +16,7 @@ async fn values_come_back_as_they_went_in() {
     let every_byte: Vec<u8> = (0..=255).collect();
     let file = admin.file("value", &every_byte);
     admin.ok(&["set", "secret", "db.from-file", "--from-file", &file]).await;
-    for (key, input) in [("db.piped", &every_byte[..]), ("db.line", b"x\n"), ("db.empty", b"")] {
+    for (key, input) in [("db.piped", &every_byte[..]), ("db.line", b"x\n")] {
         let output = admin.run_with(&["set", "secret", key], input).await;
         assert_eq!((output.code, output.text()), (0, ""), "{}", output.err);
         assert_eq!(output.err.contains("note:"), key == "db.line", "{}", output.err);
@@ -28,6 +28,60 @@ async fn values_come_back_as_they_went_in() {
     let output = admin.run_with(&["set", "secret", "db.big"], &vec![b'x'; 1024 * 1024 + 1]).await;
     assert_eq!(output.code, 1);
     assert!(output.err.contains("more than"), "{}", output.err);
+}
+
+#[tokio::test]
+async fn an_empty_value_replaces_no_other_by_accident() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    let empty = admin.file("empty", "");
+    admin.ok(&["set", "secret", "db.password", "hunter2"]).await;
+    let set = ["set", "secret", "db.password"];
+    for (value, wanted) in [
+        (&[][..], "the input was empty; nothing was done"),
+        (&["-"], "the input was empty; nothing was done"),
+        (&["--from-file", &empty], "empty is empty; nothing was done"),
+        (&["--from-file", "/dev/null"], "/dev/null is empty; nothing was done"),
+        (&[""], "the value is empty; nothing was done"),
+    ] {
+        let said = admin.fails(1, &[&set, value].concat()).await;
+        assert!(said.contains(wanted) && said.contains("--allow-empty"), "{value:?}: {said}");
+    }
+    assert_eq!(admin.ok(&["get", "secret", "db.password"]).await, "hunter2");
+    for value in [&["--allow-empty"][..], &["--allow-empty", ""]] {
+        admin.ok(&[&["set", "secret", "db.empty"], value].concat()).await;
+        assert_eq!(admin.ok(&["get", "secret", "db.empty"]).await, "");
+    }
+}
+
+#[tokio::test]
+async fn one_value_may_be_absent() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["set", "secret", "db.password", "hunter2"]).await;
+    let get = ["get", "secret", "--ignore-not-found"];
+    for (path, wanted) in
+        [("db.password", "hunter2"), ("db.absent", ""), ("absent.password", ""), ("absent", "")]
+    {
+        let output = admin.run(&[&get[..], &[path]].concat()).await;
+        assert_eq!((output.code, output.text(), output.err.as_str()), (0, wanted, ""), "{path}");
+    }
+    let table = admin.ok(&["get", "secret", "--ignore-not-found", "db"]).await;
+    assert_eq!(table, "KEY        BYTES\npassword   7\n");
+    // A value that the caller may not read is not absent.
+    admin.ok(&["create", "user", "bob"]).await;
+    let said = admin.fails(1, &[&get[..], &["db.password", "--as", "bob"]].concat()).await;
+    assert!(said.contains("forbidden"), "{said}");
+    // Formats and flags for objects take the argument as a name.
+    for other in
+        [&["-o", "name"][..], &["-o", "jsonpath={.kind}"], &["--no-headers"], &["-w"], &["db.user"]]
+    {
+        let output = admin.run(&[&["get", "secret", "db.password"], other].concat()).await;
+        assert_eq!((output.code, output.text()), (1, ""), "{other:?}: {}", output.err);
+        assert!(output.err.contains("taken as the name of a secret"), "{other:?}: {}", output.err);
+    }
+    let output = admin.run(&[&get[..], &["db.password", "-o", "name"]].concat()).await;
+    assert!(output.code == 0 && output.err.contains("taken as the name"), "{}", output.err);
 }
 
 #[tokio::test]

@@ -85,6 +85,29 @@ async fn a_condition_of_the_status_is_waited_for() {
 }
 
 #[tokio::test]
+async fn an_object_that_the_caller_may_not_read_is_not_deleted() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user", "bob"]).await;
+    admin.ok(&["set", "secret", "db.password", "hush"]).await;
+    for wait in [
+        &["secret/db", "--for=delete"][..],
+        &["secret/db", "--for=create"],
+        &["secret/absent", "--for=create", "--timeout=1h"],
+    ] {
+        let said = admin.fails(1, &[&["wait", "--as", "bob"], wait].concat()).await;
+        assert!(said.contains("forbidden"), "{wait:?}: {said}");
+    }
+    admin.ok(&["share", "secret", "db", "--user", "bob"]).await;
+    let wait = ["wait", "--as", "bob", "--debug", "secret/db", "--for=delete", "--timeout=1h"];
+    let mut waiting = Running::start(&admin, &wait);
+    waiting.error_line("WATCH").await;
+    admin.ok(&["unshare", "secret", "db", "--user", "bob"]).await;
+    let (status, err) = waiting.ended().await;
+    assert!(status.code() == Some(1) && err.contains("forbidden"), "{err}");
+}
+
+#[tokio::test]
 async fn what_cannot_be_waited_for_fails() {
     let server = Server::start().await;
     let admin = admin(&server);

@@ -147,6 +147,7 @@ impl Create {
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         // A scope that makes no sense fails before a request.
         self.scope.scope()?;
+        process.require_stdout()?;
         let mut session = Session::open(&self.connection, process)?;
         if self.scope.names_projects() {
             session.load_names().await?;
@@ -261,6 +262,7 @@ impl<const DISABLED: bool> Switch<DISABLED> {
 impl Replace {
     /// Replaces the value, or makes a successor.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        process.require_stdout()?;
         let mut session = Session::open(&self.connection, process)?;
         // Asked first: the session's own key may be the one that is replaced.
         let own = session.ask_self().await;

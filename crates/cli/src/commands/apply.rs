@@ -6,7 +6,7 @@ use postern_kinds::Verb;
 use postern_meta::object::Object;
 use postern_meta::status::Reason;
 
-use super::create::would_be_lost;
+use super::create::check_credentials;
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, NamespaceFlag, ObjectFormat};
 use crate::kinds;
@@ -18,6 +18,9 @@ use crate::session::Session;
 
 /// The owner of the fields that are applied.
 pub(super) const FIELD_MANAGER: &str = "postern";
+
+/// The owner of fields that were written before the first apply of an object, by any client.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Apply objects from files.
 #[derive(Args, Debug)]
@@ -60,7 +63,9 @@ impl Apply {
     /// Applies one object after the other, also after an error.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let manifests = self.files.read(Verb::Patch, &self.connection, &self.namespace, process)?;
-        self.check(&manifests)?;
+        if !self.is_dry_run() {
+            check_credentials(&manifests, self.output, process)?;
+        }
         let mut session = Session::open(&self.connection, process)?;
         session.load_namespace(Some(&self.namespace)).await?;
         let namespace = session.namespace_or(&self.namespace);
@@ -97,19 +102,6 @@ impl Apply {
     fn options(&self) -> ApplyOptions<'_> {
         let field_manager = &self.field_manager;
         ApplyOptions { field_manager, force: self.force_conflicts, dry_run: self.is_dry_run() }
-    }
-
-    /// Refuses what would lose a credential.
-    fn check(&self, manifests: &[Result<Manifest, CliError>]) -> Result<(), CliError> {
-        let whole = matches!(self.output, Some(ObjectFormat::Json | ObjectFormat::Yaml));
-        if whole || self.is_dry_run() {
-            return Ok(());
-        }
-        let mut understood = manifests.iter().flatten();
-        match understood.find(|manifest| kinds::answers_with_credential(manifest.info)) {
-            Some(manifest) => Err(would_be_lost(manifest)),
-            None => Ok(()),
-        }
     }
 
     /// Says what was applied, and prints it as one document of several.
@@ -158,7 +150,12 @@ pub(super) fn explain(session: &Session, manifest: &Manifest, error: &Error) -> 
         }
         error if is_manager_conflict(error) => CliError::new(escape(&error.to_string()))
             .hint("nothing was changed: another field manager owns these fields")
-            .hint("--force-conflicts takes them; or remove them from the file"),
+            .hint_if(
+                is_own_conflict(error),
+                "a write without apply owns them, such as an earlier `postern create`, `set`, \
+                 `share` or `edit`",
+            )
+            .hint("--force-conflicts takes the fields; or remove them from the file"),
         error => session.explain(error),
     };
     explained.message = format!("{}: {}", manifest.location, explained.message);
@@ -167,11 +164,24 @@ pub(super) fn explain(session: &Session, manifest: &Manifest, error: &Error) -> 
 
 /// Whether other field managers own fields that were to be changed.
 fn is_manager_conflict(error: &Error) -> bool {
-    let Some(status) = error.status().filter(|status| status.reason == Reason::Conflict) else {
-        return false;
-    };
-    let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes);
-    causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
+    manager_conflicts(error).next().is_some()
+}
+
+/// Whether other commands of this program may own such fields.
+fn is_own_conflict(error: &Error) -> bool {
+    let own = [FIELD_MANAGER, super::edit::FIELD_MANAGER, BEFORE_FIRST_APPLY];
+    let own = own.map(|name| format!("{name:?}"));
+    manager_conflicts(error).any(|message| own.iter().any(|name| message.contains(name)))
+}
+
+/// What the server says of each field that another manager owns.
+fn manager_conflicts(error: &Error) -> impl Iterator<Item = &str> {
+    let status = error.status().filter(|status| status.reason == Reason::Conflict);
+    let details = status.and_then(|status| status.details.as_ref());
+    let causes = details.map_or(&[][..], |details| &details.causes).iter();
+    causes
+        .filter(|cause| cause.reason == "FieldManagerConflict")
+        .map(|cause| cause.message.as_str())
 }
 
 /// The places of the objects that were not tried.

@@ -82,6 +82,7 @@ fn secret(text: &str) -> Result<KubeconfigRef, String> {
 impl CreateCluster {
     /// Creates, and prints the access key of the agent.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        process.require_stdout()?;
         let mut session = Session::open(&self.connection, process)?;
         let name = self.name.as_str();
         let spec = Spec {
@@ -109,8 +110,8 @@ impl CreateCluster {
         let bindings = Collection::of::<ClusterRoleBinding>(None);
         let bound = session.client.create(bindings, &binding(&cluster)).await;
         bound.map_err(|error| undone(session.explain(&error)))?;
-        let (_, key) = access_keys::create(&mut session, &key(&cluster)?).await.map_err(undone)?;
-        access_keys::print_key(&key.key, process)?;
+        let created = access_keys::create(&mut session, &key(&cluster)?).await;
+        print_agent_key(&created.map_err(undone)?, process)?;
         process.print_note(
             "no later command can print the access key of the agent: store it in a \
                             file",
@@ -138,6 +139,7 @@ pub(crate) struct CreateAgentKey {
 impl CreateAgentKey {
     /// Creates the access key, and the binding if it is missing, and prints the key.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        process.require_stdout()?;
         let mut session = Session::open(&self.connection, process)?;
         let name = self.cluster.as_str();
         let cluster = session.client.get(Collection::of::<Cluster>(None), name).await;
@@ -159,13 +161,21 @@ impl CreateAgentKey {
                  version need, run `postern delete accesskey {key_name}` and then this command again"
             )));
         }
-        let (_, key) = access_keys::create(&mut session, &new).await?;
-        access_keys::print_key(&key.key, process)?;
+        print_agent_key(&access_keys::create(&mut session, &new).await?, process)?;
         process.print_note(
             "no later command can print the access key of the agent: store it in a file",
         );
         Ok(())
     }
+}
+
+/// Prints a new key of an agent, alone on the standard output.
+fn print_agent_key(
+    (created, spec): &(Object, owned_access_key::Spec),
+    process: &Process,
+) -> Result<(), CliError> {
+    let printed = access_keys::print_key(&spec.key, process);
+    printed.map_err(|error| access_keys::value_lost(error, &created.metadata.name))
 }
 
 /// Prints how the agent is started, and what it needs in its cluster.

@@ -154,17 +154,28 @@ impl FromFiles {
     fn read(&self, process: &Process) -> Result<Vec<Result<Manifest, CliError>>, CliError> {
         let manifests =
             self.files.read(Verb::Create, &self.connection, &self.namespace, process)?;
-        let whole = matches!(self.output, Some(ObjectFormat::Json | ObjectFormat::Yaml));
-        let mut understood = manifests.iter().flatten();
-        match understood.find(|manifest| kinds::answers_with_credential(manifest.info) && !whole) {
-            Some(manifest) => Err(would_be_lost(manifest)),
-            None => Ok(manifests),
-        }
+        check_credentials(&manifests, self.output, process)?;
+        Ok(manifests)
+    }
+}
+
+/// Refuses objects with a credential that the command would not print, or that nothing would read.
+pub(super) fn check_credentials(
+    manifests: &[Result<Manifest, CliError>],
+    output: Option<ObjectFormat>,
+    process: &Process,
+) -> Result<(), CliError> {
+    let mut understood = manifests.iter().flatten();
+    let found = understood.find(|manifest| kinds::answers_with_credential(manifest.info));
+    let Some(manifest) = found else { return Ok(()) };
+    match output {
+        Some(ObjectFormat::Json | ObjectFormat::Yaml) => process.require_stdout(),
+        _ => Err(would_be_lost(manifest)),
     }
 }
 
 /// The error for an object whose only copy of a credential would not be printed.
-pub(super) fn would_be_lost(manifest: &Manifest) -> CliError {
+fn would_be_lost(manifest: &Manifest) -> CliError {
     let kind = manifest.info.kind;
     let message = format!(
         "{}: the response contains the only copy of the credential of the new {kind}",

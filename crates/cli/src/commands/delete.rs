@@ -1,5 +1,5 @@
-//! `postern delete KIND NAME…`: several objects of a kind, by name or by labels; `postern delete -f`: those in files. Of
-//! secrets, an error says how to delete one key.
+//! `postern delete KIND NAME…`: several objects of a kind, by name or by labels; `postern delete KIND/NAME…`: objects of
+//! any kinds; `postern delete -f`: those in files. Of secrets, an error says how to delete one key.
 
 use clap::{Args, Subcommand};
 use postern_client::{Collection, Error, Representation, Selection};
@@ -13,11 +13,13 @@ use postern_meta::status::Reason;
 
 use super::apply::collection;
 use super::by_kind::{ByKind, KindArgs, OfKind};
+use super::secrets::LocationFlags;
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, NamespaceFlag};
 use crate::manifest::Manifest;
 use crate::manifest_files::FileFlags;
 use crate::process::Process;
+use crate::resources::{self, KindParser, Wanted};
 use crate::session::Session;
 use crate::{kinds, output, parse};
 
@@ -31,6 +33,7 @@ use crate::{kinds, output, parse};
     after_help = "Examples:\n  \
         postern delete user ada\n  \
         postern delete secrets -l team=red\n  \
+        postern delete user/ada team/red\n  \
         postern delete -f objects.yaml"
 )]
 pub struct DeleteCommand {
@@ -38,14 +41,26 @@ pub struct DeleteCommand {
     kind: Option<ByKind<Delete>>,
 
     #[command(flatten)]
-    from_files: DeleteFiles,
+    objects: DeleteObjects,
 }
 
-/// Files with the objects to delete.
+/// The objects to delete, by their kinds and names, or in files.
 #[derive(Args, Debug)]
-pub(crate) struct DeleteFiles {
+#[command(mut_arg("files", |arg| arg
+    .required(false)
+    .required_unless_present("words")
+    .conflicts_with("words")))]
+pub(crate) struct DeleteObjects {
+    /// Objects of any kinds; with -f, none
+    #[arg(value_name = "KIND/NAME", value_parser = KindParser, hide_possible_values = true)]
+    words: Vec<String>,
+
     #[command(flatten)]
     files: FileFlags,
+
+    /// Ask before anything is deleted
+    #[arg(short, long, conflicts_with = "files")]
+    interactive: bool,
 
     /// An object that does not exist is no error
     #[arg(long)]
@@ -70,7 +85,7 @@ pub struct Delete {
         required_unless_present_any = ["selector", "all"],
         conflicts_with_all = ["selector", "all"],
         value_name = "NAME",
-        value_parser = parse::name
+        value_parser = parse::name_behind_kind
     )]
     names: Vec<String>,
 
@@ -134,7 +149,7 @@ pub enum SpecialDelete {
 #[derive(Args, Debug)]
 pub struct DeleteSecrets {
     #[command(flatten)]
-    namespace: NamespaceFlag,
+    location: LocationFlags,
 
     #[command(flatten)]
     delete: Delete,
@@ -154,13 +169,15 @@ impl KindArgs for Delete {
     }
 }
 
-impl SpecialDelete {
+impl DeleteSecrets {
     /// Deletes.
-    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        let Self::Secret(DeleteSecrets { namespace, delete }) = self;
-        let namespace_args = Some(namespace);
-        let generic = OfKind { info: &SharedSecret::INFO, namespace_args, args: delete };
-        generic.run_with_hint(process, one_key).await
+    async fn run(self, process: &Process) -> Result<(), CliError> {
+        let Self { location, delete } = self;
+        delete.confirm_names(&SharedSecret::INFO, process)?;
+        let mut session = Session::open(&delete.connection, process)?;
+        location.load_names(&mut session).await?;
+        let (info, namespace) = location.locate(&session);
+        delete.run(&mut session, Collection::new(info, Some(&namespace)), process).await
     }
 }
 
@@ -178,16 +195,41 @@ impl DeleteCommand {
     /// Deletes.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         match self.kind {
-            None => self.from_files.run(process).await,
-            Some(ByKind::Special(command)) => command.run(process).await,
-            Some(ByKind::Generic(command)) => command.run_with_hint(process, |_| None).await,
+            None if self.objects.words.is_empty() => self.objects.delete_in_files(process).await,
+            None => self.objects.delete_named(process).await,
+            Some(ByKind::Special(SpecialDelete::Secret(command))) => command.run(process).await,
+            Some(ByKind::Generic(command)) => command.run(process).await,
         }
     }
 }
 
-impl DeleteFiles {
-    /// Deletes one object after the other, also after an error.
-    async fn run(self, process: &Process) -> Result<(), CliError> {
+impl DeleteObjects {
+    /// Deletes the objects of any kinds that the words name.
+    async fn delete_named(self, process: &Process) -> Result<(), CliError> {
+        let mut objects = Vec::new();
+        for Wanted { info, name } in resources::wanted(&self.words, Verb::Delete)? {
+            let Some(name) = name else {
+                let message = format!("{} needs the NAME of an object", kinds::name(info));
+                return Err(CliError::usage(message));
+            };
+            objects.push((info, name));
+        }
+        if self.interactive {
+            confirm(&objects, process)?;
+        }
+        let mut session = Session::open(&self.connection, process)?;
+        session.load_namespace(Some(&self.namespace)).await?;
+        let namespace = session.namespace_or(&self.namespace);
+        let deletion = Deletion {
+            namespace: Some(&namespace),
+            ignore_not_found: self.ignore_not_found,
+            output: self.output.as_deref(),
+        };
+        deletion.run(&mut session, &objects, process).await
+    }
+
+    /// Deletes one object of the files after the other, also after an error.
+    async fn delete_in_files(self, process: &Process) -> Result<(), CliError> {
         let flags = &self.connection;
         let manifests = self.files.read(Verb::Delete, flags, &self.namespace, process)?;
         let mut session = Session::open(&self.connection, process)?;
@@ -262,6 +304,46 @@ fn is_missing(error: &Error) -> bool {
 }
 
 impl OfKind<Delete> {
+    /// Deletes.
+    async fn run(self, process: &Process) -> Result<(), CliError> {
+        let Self { info, namespace_args, args } = self;
+        args.confirm_names(info, process)?;
+        let mut session = Session::open(&args.connection, process)?;
+        session.load_namespace(namespace_args.as_ref()).await?;
+        let namespace = namespace_args.as_ref().map(|flag| session.namespace_or(flag));
+        args.run(&mut session, Collection::new(info, namespace.as_deref()), process).await
+    }
+}
+
+impl Delete {
+    /// Asks about the objects that are named. This needs no server.
+    fn confirm_names(&self, info: &'static Info, process: &Process) -> Result<(), CliError> {
+        if !self.interactive || self.names.is_empty() {
+            return Ok(());
+        }
+        confirm(&of_kind(info, &self.names), process)
+    }
+
+    /// Deletes the objects of a collection that are named or selected.
+    async fn run(
+        self,
+        session: &mut Session,
+        of: Collection<'_>,
+        process: &Process,
+    ) -> Result<(), CliError> {
+        let names = self.names(session, of, process).await?;
+        let objects = of_kind(of.info(), &names);
+        if self.interactive && self.names.is_empty() && !objects.is_empty() {
+            confirm(&objects, process)?;
+        }
+        let deletion = Deletion {
+            namespace: of.namespace(),
+            ignore_not_found: self.ignore_not_found,
+            output: self.output.as_deref(),
+        };
+        deletion.run(session, &objects, process).await
+    }
+
     /// The names of the objects.
     async fn names(
         &self,
@@ -269,10 +351,10 @@ impl OfKind<Delete> {
         of: Collection<'_>,
         process: &Process,
     ) -> Result<Vec<String>, CliError> {
-        if !self.args.all && self.args.selector.is_none() {
-            return Ok(self.args.names.clone());
+        if !self.all && self.selector.is_none() {
+            return Ok(self.names.clone());
         }
-        let labels = self.args.selector.clone().unwrap_or_default();
+        let labels = self.selector.clone().unwrap_or_default();
         let selection = Selection { labels, ..Selection::default() };
         let list = session.client.list_selected(of, Representation::Metadata, &selection).await;
         let list = list.map_err(|error| session.explain(&error))?;
@@ -280,57 +362,73 @@ impl OfKind<Delete> {
         let names = items.filter_map(|item| item["metadata"]["name"].as_str());
         let names: Vec<String> = names.map(str::to_owned).collect();
         if names.is_empty() {
-            process.print_status(&format!("no {} match", self.info.plural));
+            process.print_status(&format!("no {} match", of.info().plural));
         }
         Ok(names)
     }
+}
 
-    fn confirm(&self, names: &[String], process: &Process) -> Result<(), CliError> {
-        if !process.stdin_is_terminal() {
-            let text = "--interactive asks for confirmation, and there is no terminal";
-            return Err(CliError::usage(text));
-        }
-        let kind = kinds::name(self.info);
-        if names.is_empty() || process.confirm(&format!("Delete {kind} {}?", names.join(", ")))? {
-            return Ok(());
-        }
-        Err(CliError::new("not confirmed, so nothing was done"))
+/// An object, by its kind and name.
+type Named = (&'static Info, String);
+
+fn of_kind(info: &'static Info, names: &[String]) -> Vec<Named> {
+    names.iter().map(|name| (info, name.clone())).collect()
+}
+
+/// The objects in a message: names alone if all are of one kind.
+fn labels(objects: &[Named]) -> Vec<String> {
+    let is_one_kind = objects.iter().all(|(info, _)| info.kind == objects[0].0.kind);
+    let label = |(info, name): &Named| {
+        if is_one_kind { name.clone() } else { format!("{}/{name}", kinds::name(info)) }
+    };
+    objects.iter().map(label).collect()
+}
+
+fn confirm(objects: &[Named], process: &Process) -> Result<(), CliError> {
+    if !process.stdin_is_terminal() {
+        let text = "--interactive asks for confirmation, and there is no terminal";
+        return Err(CliError::usage(text));
     }
+    let is_one_kind = objects.iter().all(|(info, _)| info.kind == objects[0].0.kind);
+    let kind = if is_one_kind { format!("{} ", kinds::name(objects[0].0)) } else { String::new() };
+    if process.confirm(&format!("Delete {kind}{}?", labels(objects).join(", ")))? {
+        return Ok(());
+    }
+    Err(CliError::new("not confirmed, so nothing was done"))
+}
 
-    /// Deletes one object after the other, also after an error. `hint` says what else a name may
-    /// mean that does not exist.
-    async fn run_with_hint(
-        self,
+/// How objects are deleted.
+struct Deletion<'a> {
+    /// The namespace of those that have one.
+    namespace: Option<&'a str>,
+    ignore_not_found: bool,
+    output: Option<&'a str>,
+}
+
+impl Deletion<'_> {
+    /// Deletes one object after the other, also after an error.
+    async fn run(
+        &self,
+        session: &mut Session,
+        objects: &[Named],
         process: &Process,
-        hint: fn(&str) -> Option<String>,
     ) -> Result<(), CliError> {
-        // Without a selection, the question needs no server.
-        if self.args.interactive && !self.args.names.is_empty() {
-            self.confirm(&self.args.names, process)?;
-        }
-        let mut session = Session::open(&self.args.connection, process)?;
-        session.load_namespace(self.namespace_args.as_ref()).await?;
-        let namespace = self.namespace_args.as_ref().map(|flag| session.namespace_or(flag));
-        let of = Collection::new(self.info, namespace.as_deref());
-        let names = self.names(&mut session, of, process).await?;
-        if self.args.interactive && self.args.names.is_empty() {
-            self.confirm(&names, process)?;
-        }
         let mut failed = false;
-        for (done, name) in names.iter().enumerate() {
-            let Err(error) = delete(&mut session, of, name, process).await else {
-                print_name(self.args.output.as_deref(), self.info, name, process)?;
+        for (done, (info, name)) in objects.iter().enumerate() {
+            let of = Collection::new(info, self.namespace);
+            let Err(error) = delete(session, of, name, process).await else {
+                print_name(self.output, info, name, process)?;
                 continue;
             };
-            if self.args.ignore_not_found && is_missing(&error) {
+            if self.ignore_not_found && is_missing(&error) {
                 continue;
             }
             let mut explained = session.explain_named(of, name, &error).await;
-            if is_missing(&error) {
-                explained.hints.extend(hint(name));
+            if is_missing(&error) && info.kind == SharedSecret::INFO.kind {
+                explained.hints.extend(one_key(name));
             }
             if error.fails_all_requests() {
-                return Err(explained.not_tried(&names[done + 1..]));
+                return Err(explained.not_tried(&labels(objects)[done + 1..]));
             }
             process.print_error(&explained);
             failed = true;

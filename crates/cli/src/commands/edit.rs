@@ -20,7 +20,7 @@ use crate::resources::{self, KindParser, Wanted};
 use crate::session::Session;
 
 /// The owner of the edited fields.
-const FIELD_MANAGER: &str = "postern-edit";
+pub(super) const FIELD_MANAGER: &str = "postern-edit";
 /// How often the editor is opened for one object.
 const ROUNDS_MAX: usize = 20;
 

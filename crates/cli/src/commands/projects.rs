@@ -2,11 +2,13 @@
 //! is as for other kinds.
 
 use clap::{Args, Subcommand};
-use postern_client::Collection;
+use postern_client::{Collection, Representation};
 use postern_kinds::Kind as _;
+use postern_kinds::cluster_role::ClusterRole;
 use postern_kinds::project::namespace_of;
 use postern_kinds::project::{DEFAULT_MEMBER_ROLE, Fields, MEMBER_ROLES, Member, Project, Spec};
 use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::Reason;
 use serde_json::{Value, json};
 
 use super::new_object;
@@ -168,6 +170,8 @@ impl CreateProject {
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.connection, process)?;
         session.load_names().await?;
+        let roles = self.members.iter().map(|member| member.cluster_role.as_str());
+        check_roles(&mut session, roles, "--member").await?;
         let metadata = ObjectMeta { name: self.name.clone(), ..ObjectMeta::default() };
         let spec = Spec {
             display_name: self.display_name,
@@ -195,6 +199,8 @@ impl Add {
         let Self::Member(command) = self;
         let member = command.who.member(&command.role);
         let mut session = Session::open(&command.connection, process)?;
+        let roles = std::iter::once(member.cluster_role.as_str());
+        check_roles(&mut session, roles, "--role").await?;
         let mut others = Vec::new();
         let change = |members: &mut Vec<Value>| {
             others = roles_of(members, &member);
@@ -242,6 +248,28 @@ impl Remove {
 
 fn projects() -> Collection<'static> {
     Collection::of::<Project>(None)
+}
+
+/// Refuses roles that do not exist, before anything is changed: the server takes them, and they give no permission. A role
+/// that the caller may not read is left to the server.
+async fn check_roles(
+    session: &mut Session,
+    roles: impl Iterator<Item = &str>,
+    flag: &str,
+) -> Result<(), CliError> {
+    let of = Collection::of::<ClusterRole>(None);
+    for role in roles.filter(|role| !MEMBER_ROLES.contains(role)) {
+        let read = session.client.get_as(of, role, Representation::Metadata).await;
+        let Err(error) = read else { continue };
+        if error.reason() == Some(Reason::NotFound) {
+            let mut explained = session.explain_named(of, role, &error).await;
+            explained.message = format!("{flag}: {}", explained.message);
+            let roles =
+                "nothing was changed; a role is admin, user, viewer or the name of a ClusterRole";
+            return Err(explained.hint(roles));
+        }
+    }
+    Ok(())
 }
 
 /// Changes the members of a project, and returns whether `change` has changed them.

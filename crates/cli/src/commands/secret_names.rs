@@ -21,6 +21,17 @@ pub(super) struct NotFound {
     pub(super) unknown: Option<String>,
 }
 
+impl NotFound {
+    /// Whether it is certain that there is no such secret or key.
+    pub(super) fn is_certain(&self) -> bool {
+        let is_missing = match &self.reason {
+            FindError::NoKey(_) => true,
+            FindError::Request(error) => error.reason() == Some(Reason::NotFound),
+        };
+        is_missing && self.unknown.is_none()
+    }
+}
+
 /// The result of the first request that matters.
 #[derive(Debug)]
 pub(super) enum FindError {
@@ -219,13 +230,19 @@ mod tests {
     #[tokio::test]
     async fn a_secret_that_may_not_be_read_is_not_absent() {
         let first: Stored = &[("a", Err(Reason::Forbidden)), ("a.b", Ok("c"))];
-        let NotFound { reason, unknown } = find(first, "a.b.c").await.unwrap_err();
+        let missing = find(first, "a.b.c").await.unwrap_err();
+        assert!(!missing.is_certain());
+        let NotFound { reason, unknown } = missing;
         assert!(
             matches!(reason, FindError::Request(error) if error.reason() == Some(Reason::Forbidden))
         );
         assert_eq!(unknown, None);
         let later: Stored = &[("a", Ok("x")), ("a.b.c", Err(Reason::Forbidden)), ("a.b", Ok("c"))];
-        let NotFound { reason, unknown } = find(later, "a.b.c").await.unwrap_err();
+        let missing = find(later, "a.b.c").await.unwrap_err();
+        assert!(!missing.is_certain());
+        assert!(find(&later[..1], "a.b.c").await.unwrap_err().is_certain());
+        assert!(find(&[], "a.b.c").await.unwrap_err().is_certain());
+        let NotFound { reason, unknown } = missing;
         assert!(matches!(reason, FindError::NoKey(_)));
         assert_eq!(unknown.as_deref(), Some("a.b.c"));
     }

@@ -41,7 +41,7 @@ pub enum Set {
     ///
     /// Without VALUE and --from-file the value is read from the standard input, byte for byte; on a terminal,
     /// the command asks for it and does not display it. A VALUE on the command line is visible in the list of
-    /// processes and in the shell's history.
+    /// processes and in the shell's history. An empty value is an error without --allow-empty.
     ///
     /// NAME ends at the first dot. If only a secret with a longer name exists, the command sets nothing: pass
     /// --key to name the secret.
@@ -58,6 +58,7 @@ pub enum Set {
 /// NAME ends at the first dot. If this secret or its key does not exist, the command tries longer names. For a.b.c,
 /// these are the secret a.b.c, and the key c of a.b.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(super) struct GetSecret {
     /// The secret, or one key of it.
     pub(super) path: SecretPath,
@@ -71,6 +72,8 @@ pub(super) struct GetSecret {
     pub(super) all: bool,
     /// Whether each change is printed, too.
     pub(super) watch: bool,
+    /// Whether a secret or key that does not exist is no error.
+    pub(super) ignore_not_found: bool,
     /// The names of variables.
     pub(super) variables: VariableFlags,
     /// Where the secret is.
@@ -97,6 +100,10 @@ pub struct SetSecret {
     /// Take the value from this file, byte for byte
     #[arg(long, value_name = "FILE")]
     from_file: Option<PathBuf>,
+
+    /// Store an empty value too. Without, it is an error: a command or a variable may have failed
+    #[arg(long)]
+    allow_empty: bool,
 
     /// Print KIND/NAME of the secret
     #[arg(short, long, value_name = "FORMAT", value_parser = ["name"])]
@@ -149,7 +156,15 @@ impl GetSecret {
         let of = Collection::new(info, Some(&namespace));
         let with_key = self.output == Some(OutputFormat::Value);
         let search = Search { with_key, need: self.need(given.path.key.is_some()) };
-        let found = find_secret(&mut session, of, &given, search, process).await?;
+        let found = match find(&mut session, of, &given, search, process).await {
+            Ok(found) => found,
+            Err(missing)
+                if self.ignore_not_found && missing.is_certain() && given.others().is_some() =>
+            {
+                return Ok(());
+            }
+            Err(missing) => return Err(explain_missing(&mut session, of, &given, missing).await),
+        };
         if self.watch {
             return self.watch(&mut session, of, found.path, process).await;
         }
@@ -176,6 +191,7 @@ impl GetSecret {
             ))
             .hint("if it is the whole name of a secret, add --whole"));
         }
+        self.variables.check()?;
         let has_variables = matches!(self.output, Some(OutputFormat::Env | OutputFormat::Dotenv));
         if self.variables.is_used() && !has_variables {
             return Err(CliError::usage("--prefix and --map are for -o env and -o dotenv"));
@@ -236,17 +252,26 @@ pub(super) async fn find_secret(
     search: Search,
     process: &Process,
 ) -> Result<ReadSecret, CliError> {
-    let Search { with_key, need } = search;
-    let found = given.find(with_key, async |path| read(session, of, path, need).await).await;
-    match found {
-        Ok(secret) => {
-            if secret.path != given.path {
-                process.print_note(&secret.path.describe());
-            }
-            Ok(secret)
-        }
+    match find(session, of, given, search, process).await {
+        Ok(secret) => Ok(secret),
         Err(missing) => Err(explain_missing(session, of, given, missing).await),
     }
+}
+
+/// The same, with the reason why there is none.
+async fn find(
+    session: &mut Session,
+    of: Collection<'_>,
+    given: &GivenPath,
+    search: Search,
+    process: &Process,
+) -> Result<ReadSecret, NotFound> {
+    let Search { with_key, need } = search;
+    let found = given.find(with_key, async |path| read(session, of, path, need).await).await?;
+    if found.path != given.path {
+        process.print_note(&found.path.describe());
+    }
+    Ok(found)
 }
 
 /// Why a secret could not be read, and how to say which is meant.
@@ -366,7 +391,11 @@ impl SetSecret {
         };
         let mut session = Session::open(&self.connection, process)?;
         self.location.load_names(&mut session).await?;
-        let value = SecretText::from(STANDARD.encode(&self.value(&given.path, process)?));
+        let value = self.value(&given.path, process)?;
+        if value.is_empty() && !self.allow_empty {
+            return Err(self.empty());
+        }
+        let value = SecretText::from(STANDARD.encode(&value));
         let (info, namespace) = self.location.locate(&session);
         let of = Collection::new(info, Some(&namespace));
         let made = write(&mut session, of, &given, key, &value).await?;
@@ -377,6 +406,18 @@ impl SetSecret {
         }
         let name = output::full_name(info, name);
         process.write_stdout(format!("{name}\n").as_bytes())
+    }
+
+    /// The error for a value without any byte.
+    fn empty(&self) -> CliError {
+        let message = match (&self.from_file, &self.value) {
+            (Some(file), _) => format!("{} is empty; nothing was done", file.display()),
+            (None, Some(value)) if value.expose() != "-" => {
+                "the value is empty; nothing was done".to_owned()
+            }
+            _ => "the input was empty; nothing was done".to_owned(),
+        };
+        CliError::new(message).hint("to store an empty value, pass --allow-empty")
     }
 
     fn reads_stdin(&self) -> bool {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use postern_client::{Change, ChangeType, Collection, Representation, Selection};
 use postern_kinds::Verb;
+use postern_meta::status::Reason;
 use serde_json::Value;
 
 use crate::changes::{Changes, Event};
@@ -115,6 +116,26 @@ impl Condition {
         match self {
             Self::Delete | Self::Create => Representation::Metadata,
             Self::Status { .. } | Self::Path { .. } => Representation::Whole,
+        }
+    }
+
+    /// The object in a list that is selected by its name. A list has only objects that the caller may read: if it is empty,
+    /// a read of the object says whether there is none.
+    async fn object_in(
+        &self,
+        mut list: Value,
+        session: &mut Session,
+        of: Collection<'_>,
+        name: &str,
+    ) -> Result<Option<Value>, CliError> {
+        let listed = list.get_mut("items").and_then(Value::as_array_mut).and_then(Vec::pop);
+        if listed.is_some() || !matches!(self, Self::Delete | Self::Create) {
+            return Ok(listed);
+        }
+        match session.client.get_as(of, name, Representation::Metadata).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.reason() == Some(Reason::NotFound) => Ok(None),
+            Err(error) => Err(session.explain(&error)),
         }
     }
 
@@ -259,8 +280,8 @@ impl Wait {
     ) -> Result<Outcome, CliError> {
         let representation = self.condition.representation();
         let begun = Changes::begin(session, of, representation, Selection::of_name(name)).await;
-        let (mut changes, mut list) = begun.map_err(|error| session.explain(&error))?;
-        let first = list.get_mut("items").and_then(Value::as_array_mut).and_then(Vec::pop);
+        let (mut changes, list) = begun.map_err(|error| session.explain(&error))?;
+        let first = self.condition.object_in(list, session, of, name).await?;
         let uid = first.as_ref().map(|object| object["metadata"]["uid"].clone());
         match (&first, &self.condition) {
             (None, Condition::Delete) => return Ok(Outcome::Met),
@@ -277,9 +298,7 @@ impl Wait {
                 let now = match changes.next(session).await? {
                     Event::Change(Change { change_type: ChangeType::Deleted, .. }) => None,
                     Event::Change(Change { object, .. }) => Some(object),
-                    Event::List(mut list) => {
-                        list.get_mut("items").and_then(Value::as_array_mut).and_then(Vec::pop)
-                    }
+                    Event::List(list) => self.condition.object_in(list, session, of, name).await?,
                 };
                 if let Some(outcome) = self.outcome(now.as_ref(), uid.as_ref()) {
                     return Ok(outcome);

@@ -169,8 +169,7 @@ impl Get {
             || self.watch_only
             || self.sort_by.is_some()
             || self.no_headers
-            || self.show_labels
-            || self.ignore_not_found;
+            || self.show_labels;
         let has_format = match self.output {
             None => !self.watch,
             Some(OutputFormat::Json | OutputFormat::Yaml) => true,
@@ -191,6 +190,7 @@ impl Get {
             output: self.output,
             all,
             watch: self.watch,
+            ignore_not_found: self.ignore_not_found,
             variables,
             location: LocationFlags { namespace: self.namespaces.namespace, project },
             connection: self.connection,
@@ -204,6 +204,11 @@ impl Get {
             let message = "-o value, -o env, -o dotenv, --key, --whole, --all, --project, --prefix and --map \
                            are for one secret";
             return Err(CliError::usage(message).hint("postern get secret NAME"));
+        }
+        let is_table = matches!(self.output, None | Some(OutputFormat::Wide));
+        if self.show_labels && !is_table {
+            let message = "--show-labels cannot be used with this -o: only tables have labels";
+            return Err(CliError::usage(message));
         }
         let named = wanted.iter().find(|one| one.name.is_some());
         if let Some(one) = wanted.iter().find(|one| one.name.is_none() && !can_list(one.info)) {
@@ -256,10 +261,15 @@ impl Get {
             };
             let value = match (read, &one.name) {
                 (Ok(value), _) => value,
-                (Err(error), Some(_)) if self.ignores(&error) => continue,
+                (Err(error), Some(name)) if self.ignores(&error) => {
+                    if let Some(hint) = one_value(one.info, name, &error) {
+                        session.note(&hint);
+                    }
+                    continue;
+                }
                 (Err(error), name) => {
                     let explained = match name {
-                        Some(name) => session.explain_named(of, name, &error).await,
+                        Some(name) => explain_named(session, of, name, &error).await,
                         None => session.explain(&error),
                     };
                     if error.fails_all_requests() {
@@ -282,6 +292,32 @@ impl Get {
     fn ignores(&self, error: &Error) -> bool {
         self.ignore_not_found && error.reason() == Some(Reason::NotFound)
     }
+}
+
+/// Why an object with a name was not read.
+async fn explain_named(
+    session: &mut Session,
+    of: Collection<'_>,
+    name: &str,
+    error: &Error,
+) -> CliError {
+    let mut explained = session.explain_named(of, name, error).await;
+    explained.hints.extend(one_value(of.info(), name, error));
+    explained
+}
+
+/// How to get one value, where `NAME.KEY` was taken as the name of a secret that does not exist.
+fn one_value(info: &Info, name: &str, error: &Error) -> Option<String> {
+    let is_meant = info.kind == SharedSecret::INFO.kind
+        && name.contains('.')
+        && error.reason() == Some(Reason::NotFound);
+    is_meant.then(|| {
+        format!(
+            "{name} was taken as the name of a secret. One value of a secret is `postern get secret \
+             NAME.KEY` with one argument, and without -o or with -o value, env, dotenv, json or \
+             yaml"
+        )
+    })
 }
 
 /// Whether all objects of the kind can be listed.

@@ -4,8 +4,8 @@ use postern_client::{Change, Collection, Representation, Selection};
 use postern_kinds::{Info, Verb};
 use serde_json::Value;
 
-use super::Get;
 use super::print::{Objects, cells, document, headings, name_line};
+use super::{Get, explain_named};
 use crate::changes::{Changes, Event};
 use crate::error::CliError;
 use crate::output::{aligned, widen};
@@ -37,7 +37,7 @@ impl Get {
                 // An object that does not exist is an error, as in kubectl.
                 if let Err(error) = session.client.get_as(of, name, Representation::Metadata).await
                 {
-                    return Err(session.explain_named(of, name, &error).await);
+                    return Err(explain_named(session, of, name, &error).await);
                 }
                 Selection::of_name(name)
             }

@@ -25,6 +25,8 @@ use crate::variables::{Data, Variable, VariableFlags};
 
 /// The variable with the access key, which the command does not get: it can read more than the command is given.
 const KEY_VARIABLE: &str = "POSTERN_ACCESS_KEY";
+/// How long a command may take to end before it is killed, by default.
+const GRACE_DEFAULT: Duration = Duration::from_secs(10);
 /// The exit codes of shells for a command that cannot be started.
 const NOT_FOUND_CODE: u8 = 127;
 const NOT_EXECUTABLE_CODE: u8 = 126;
@@ -61,9 +63,9 @@ pub struct Run {
     )]
     on_change: OnChange,
 
-    /// How long a command that is restarted may take to end before it is killed
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::timeout)]
-    grace: Duration,
+    /// With --on-change restart: how long the command may take to end before it is killed [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = parse::timeout)]
+    grace: Option<Duration>,
 
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -109,11 +111,8 @@ fn on_change(text: &str) -> Result<OnChange, String> {
 impl Run {
     /// Reads the secrets, and runs the command.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        self.check()?;
         let given = self.given()?;
-        if self.connection.target.credential.reads_key_from_stdin() {
-            let text = "the standard input belongs to the command, and cannot be the access key";
-            return Err(CliError::usage(text).hint("set POSTERN_ACCESS_KEY"));
-        }
         let mut session = Session::open(&self.connection, process)?;
         self.location.load_names(&mut session).await?;
         let (info, namespace) = self.location.locate(&session);
@@ -130,6 +129,19 @@ impl Run {
             return Err(self.replace_process(&self.variables_of(&paths, &all)?));
         }
         self.supervise(&session, of, paths, process).await
+    }
+
+    /// Refuses flags that make no sense together.
+    fn check(&self) -> Result<(), CliError> {
+        self.variables.check()?;
+        if self.grace.is_some() && self.on_change != OnChange::Restart {
+            return Err(CliError::usage("--grace requires --on-change restart"));
+        }
+        if self.connection.target.credential.reads_key_from_stdin() {
+            let text = "the standard input belongs to the command, and cannot be the access key";
+            return Err(CliError::usage(text).hint("set POSTERN_ACCESS_KEY"));
+        }
+        Ok(())
     }
 
     fn given(&self) -> Result<Vec<GivenPath>, CliError> {

@@ -13,7 +13,7 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::{OnChange, Run, values_of};
+use super::{GRACE_DEFAULT, OnChange, Run, values_of};
 use crate::commands::secret_watch::{SecretChanges, SecretState};
 use crate::error::CliError;
 use crate::parse::SecretPath;
@@ -113,7 +113,8 @@ impl Run {
                 }
                 process.print_status("a secret has changed: the command is restarted");
                 send(child, Signal::TERM);
-                if tokio::time::timeout(self.grace, child.wait()).await.is_err() {
+                let grace = self.grace.unwrap_or(GRACE_DEFAULT);
+                if tokio::time::timeout(grace, child.wait()).await.is_err() {
                     process.print_warning("the command did not end in time, and is killed");
                     child.kill().await.map_err(|error| self.cannot_start(&error))?;
                 }
