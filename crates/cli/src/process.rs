@@ -315,9 +315,9 @@ impl Process {
     }
 }
 
-/// Whether a standard stream was closed when the program started. The standard library has then opened `/dev/null` for it, to
-/// read and write. A shell opens it to write only for `> /dev/null`. Programs that
-/// start others may open it in both ways, and the output is lost then, too.
+/// Whether a standard stream was closed when the program started. The standard library has then opened `/dev/null` for it,
+/// to read and write, while a shell opens it only to write for `> /dev/null`. Programs that start others may open it in both
+/// ways, and the output is lost then, too.
 fn is_closed(stream: impl AsFd) -> bool {
     let Ok(flags) = fcntl_getfl(&stream) else { return true };
     let (Ok(own), Ok(null)) = (fstat(&stream), stat("/dev/null")) else { return false };
