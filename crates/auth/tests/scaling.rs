@@ -56,6 +56,7 @@ fn index(groups: Vec<String>) -> PrincipalIndex {
         is_command_line: false,
         workload_uid: None,
         connector: None,
+        identity: None,
     };
     index.set_record(digest(), Some(DigestRecord { name, uid, owner_uid }));
     index.set_key("k", Some(key));

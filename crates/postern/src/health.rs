@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use postern_client::{ServerUrl, Trust, health};
+use postern_client::{CertificateProblem, Error, ServerUrl, Trust, health};
 use postern_server::admin::{AdminCommand, CommandOutput, ServerFiles, call};
 use postern_server::{KeyringSetting, System};
 use tokio::io::AsyncReadExt as _;
@@ -74,6 +74,16 @@ fn running_agent() -> Option<PathBuf> {
     dir.join(postern_agent::SOCKET).exists().then_some(dir)
 }
 
+/// The error as one text, which has its cause already.
+fn explained(error: Error) -> anyhow::Error {
+    match error {
+        Error::Certificate { problem: CertificateProblem::UnknownIssuer, .. } => {
+            anyhow::anyhow!("{error}: pass its certificate with --ca-file")
+        }
+        error => anyhow::anyhow!("{error}"),
+    }
+}
+
 impl Health {
     /// Prints `ok`, or the checks that fail. The exit code is 0 if all checks pass.
     ///
@@ -114,7 +124,7 @@ impl Health {
             }
         };
         let proxy = proxy_of_environment(url)?;
-        let read = health(url, proxy.as_ref(), &trust, timeout).await?;
+        let read = health(url, proxy.as_ref(), &trust, timeout).await.map_err(explained)?;
         Ok((read.is_ready, read.text))
     }
 

@@ -136,6 +136,11 @@ async fn health_is_read_through_the_proxy_of_the_environment() {
     assert_eq!(proxy.heads.lock().unwrap().len(), 1);
     let said = proxied.with("NO_PROXY", NAME).fails(1, &words).await;
     assert!(said.contains("cannot be resolved"), "{said}");
+    let untrusted = ["health", "--url", &format!("https://{target}")];
+    let said = user.fails(1, &untrusted).await;
+    assert!(said.contains("is not trusted: pass its certificate with --ca-file"), "{said}");
+    let said = user.fails(1, &["health", "--url", "https://127.0.0.1:1"]).await;
+    assert_eq!(said.matches("Connection refused").count(), 1, "{said}");
     let said = user.with("HTTPS_PROXY", "socks5://u:hush@h").fails(1, &words).await;
     assert!(said.contains("HTTPS_PROXY: only http://") && !said.contains("hush"), "{said}");
 }
