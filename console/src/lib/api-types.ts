@@ -474,7 +474,7 @@ export interface components {
             /** @description The uid of the Connector. */
             connectorUid?: string;
             /**
-             * @description The issuer of the identity with which the user logged in. The key ends when the User is no longer linked with this
+             * @description The issuer of the identity with which the user logged in. The key works only while the User is linked with this
              *     identity.
              */
             issuer?: string;

@@ -253,7 +253,7 @@ pub struct Login {
     pub connector: String,
     /// The uid of the Connector.
     pub connector_uid: String,
-    /// The issuer of the identity with which the user logged in. The key ends when the User is no longer linked with this
+    /// The issuer of the identity with which the user logged in. The key works only while the User is linked with this
     /// identity.
     pub issuer: String,
     /// The subject of this identity.
@@ -372,7 +372,10 @@ fn facts(metadata: &ObjectMeta, spec: &Spec, status: &Status) -> KeyFacts {
             name: login.connector.clone(),
             uid: login.connector_uid.clone(),
         }),
-        identity: status.login.as_ref().map(|login| (login.issuer.clone(), login.subject.clone())),
+        identity: status.login.as_ref().filter(|login| !login.issuer.is_empty()).map(|login| {
+            // A key from before logins recorded it has none.
+            (login.issuer.clone(), login.subject.clone())
+        }),
     }
 }
 

@@ -316,8 +316,8 @@ pub struct KeyFacts {
     pub workload_uid: Option<String>,
     /// The connector that made it at a login. It ends with the connector.
     pub connector: Option<ConnectorRef>,
-    /// The identity at the provider with which the user logged in: issuer and subject. It ends when the user is no longer
-    /// linked with this identity.
+    /// The identity at the provider with which the user logged in: issuer and subject. The key works only while the user is
+    /// linked with it.
     pub identity: Option<(String, String)>,
 }
 

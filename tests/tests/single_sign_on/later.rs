@@ -86,8 +86,10 @@ async fn groups_are_gone_from_all_keys_if_the_user_may_no_longer_log_in() {
     let (scene, browser) = start().await;
     let allowed = json!({ "allow": { "groups": ["group-canary"], "everyone": null } });
     set(&scene.admin, &path("connectors", "corp"), allowed).await;
+    // A refusal takes groups away, and gives none.
+    make(&scene.admin, "teams", "night", json!({ "ssoGroups": ["corp:on-call"] })).await;
     let other = other_key(&scene, &browser, "other").await;
-    for groups in [json!([]), json!(null), json!({ "not": "a list" })] {
+    for groups in [json!([]), json!(["on-call"]), json!(null), json!({ "not": "a list" })] {
         scene.provider.set(|state| state.claims = json!({}));
         let (browser, _) = scene.log_in().await;
         assert_eq!((teams(&browser).await, teams_of(&other).await), (1, 1));
@@ -102,7 +104,7 @@ async fn groups_are_gone_from_all_keys_if_the_user_may_no_longer_log_in() {
     scene.provider.set(|state| state.claims = json!({}));
     let (browser, _) = scene.log_in().await;
     assert_eq!((teams(&browser).await, teams_of(&other).await), (1, 1));
-    scene.provider.set(|state| state.claims = json!({ "groups": [] }));
+    scene.provider.set(|state| state.claims = json!({ "groups": ["on-call"] }));
     let (refused, response) = scene.log_in().await;
     assert!(!refused.has_session());
     assert!(response.text().contains("does not allow this user"), "{}", response.text());
@@ -373,14 +375,18 @@ async fn the_owner_of_a_key_cannot_end_its_refresh() {
 #[tokio::test]
 async fn a_refresh_that_fails_otherwise_ends_no_login_and_keeps_the_new_refresh_token() {
     let (scene, browser) = start().await;
+    let none = json!({});
     let failing = [
-        ("a page", Some(Raw::of(200, "<html>maintenance</html>")), json!({})),
-        ("no ID token", None, json!({ "id_token": null })),
+        ("a page", Some(Raw::of(200, "<html>maintenance</html>")), &none, &none),
+        ("no ID token", None, &json!({ "id_token": null }), &none),
+        ("groups that are not in the token", None, &none, &json!({ "hasgroups": true })),
+        ("a group with a comma", None, &none, &json!({ "groups": ["group-canary", "a,b"] })),
     ];
-    for (what, raw, tokens) in failing {
+    for (what, raw, tokens, claims) in failing {
         let asked = scene.provider.asked("/token");
         scene.provider.set(|state| {
-            state.tokens = tokens;
+            state.tokens = tokens.clone();
+            state.claims = claims.clone();
             state.raw.clear();
             state.raw.extend(raw.map(|raw| ("/token", raw)));
         });

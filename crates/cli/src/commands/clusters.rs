@@ -82,7 +82,9 @@ fn secret(text: &str) -> Result<KubeconfigRef, String> {
 impl CreateCluster {
     /// Creates, and prints the access key of the agent.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        process.require_stdout()?;
+        if self.kubeconfig_secret.is_none() {
+            process.require_stdout()?;
+        }
         let mut session = Session::open(&self.connection, process)?;
         let name = self.name.as_str();
         let spec = Spec {

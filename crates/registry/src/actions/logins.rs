@@ -3,6 +3,8 @@
 //!
 //! A person is found by issuer and subject alone. What is written passes the same admission as the writes of clients.
 
+use std::collections::BTreeSet;
+
 use postern_auth::oidc::mapping::{group_name, with_suffix};
 use postern_kinds::connector;
 use postern_kinds::owned_access_key::{
@@ -111,7 +113,7 @@ pub async fn log_in(
     person: Person,
 ) -> Result<LoggedIn, ApiError> {
     let user = user_of(registry, by, &person, &writing()).await?.name;
-    set_groups(registry, by, (&person.subject, &person.groups), &user).await?;
+    set_groups(registry, by, (&person.subject, Groups::Are(&person.groups)), &user).await?;
     if by.browser.is_some() {
         sessions::check_count(registry, &Owner::User(user.clone()))?;
     }
@@ -141,7 +143,8 @@ pub async fn try_log_in(
     let dry = Writing { dry_run: true, ..writing() };
     let user = user_of(registry, by, person, &dry).await?;
     if !user.is_new {
-        write_groups(registry, by, (&person.subject, &person.groups), &user.name, &dry).await?;
+        let said = (person.subject.as_str(), Groups::Are(&person.groups));
+        write_groups(registry, by, said, &user.name, &dry).await?;
         sessions::check_count(registry, &Owner::User(user.name.clone()))?;
     }
     Ok(user)
@@ -221,14 +224,23 @@ async fn create_user(
     operations::create(registry, &creating, object, writing).await.map(|_| ())
 }
 
-/// Writes what a provider says into the status of a User: the groups of this subject, as the provider names them.
+/// The groups of a user, as a provider names them.
+#[derive(Clone, Copy)]
+pub enum Groups<'a> {
+    /// The user logs in with these groups.
+    Are(&'a [String]),
+    /// The user may not log in. The groups that are not among these are taken away, and none is added.
+    AtMost(&'a [String]),
+}
+
+/// Writes what a provider says about the groups of a subject into the status of its User.
 ///
 /// # Errors
 /// 403 if the User is disabled, or no longer linked with this identity.
 pub async fn set_groups(
     registry: &Registry,
     by: &LoginFor<'_>,
-    said: (&str, &[String]),
+    said: (&str, Groups<'_>),
     user: &str,
 ) -> Result<(), ApiError> {
     write_groups(registry, by, said, user, &writing()).await
@@ -237,15 +249,11 @@ pub async fn set_groups(
 async fn write_groups(
     registry: &Registry,
     by: &LoginFor<'_>,
-    (subject, groups): (&str, &[String]),
+    (subject, groups): (&str, Groups<'_>),
     user: &str,
     writing: &Writing,
 ) -> Result<(), ApiError> {
-    let mut groups: Vec<String> =
-        groups.iter().map(|group| group_name(by.connector, group)).collect();
-    groups.sort_unstable();
-    groups.dedup();
-    let refreshed = Some(registry.source().now());
+    let now = registry.source().now();
     let permit = Permit::for_server(&User, Verb::Update, None, user);
     let updated = operations::update(registry, &permit, writing, |current| {
         let mut fields = user::Fields::deserialize(&current.fields)
@@ -258,13 +266,7 @@ async fn write_groups(
         if fields.spec.disabled {
             return Err(refused(user, "the user is disabled"));
         }
-        fields.status.sso.retain(|one| one.connector != by.connector);
-        fields.status.sso.push(SsoStatus {
-            connector: by.connector.to_owned(),
-            connector_uid: by.connector_uid.to_owned(),
-            groups: groups.clone(),
-            refreshed,
-        });
+        change_groups(&mut fields.status.sso, by, groups, now);
         let status = serde_json::to_value(&fields.status)
             .map_err(|error| ApiError::internal("the status could not be encoded", error))?;
         let mut new = current.clone();
@@ -272,6 +274,33 @@ async fn write_groups(
         Ok(new)
     });
     updated.await.map(|_| ())
+}
+
+/// Changes the groups of one connector, and leaves the others where they are.
+fn change_groups(all: &mut Vec<SsoStatus>, by: &LoginFor<'_>, groups: Groups<'_>, now: Timestamp) {
+    let known = all.iter_mut().find(|one| one.connector == by.connector);
+    let named = |groups: &[String]| -> BTreeSet<String> {
+        groups.iter().map(|group| group_name(by.connector, group)).collect()
+    };
+    match (groups, known) {
+        (Groups::Are(groups), known) => {
+            let new = SsoStatus {
+                connector: by.connector.to_owned(),
+                connector_uid: by.connector_uid.to_owned(),
+                groups: named(groups).into_iter().collect(),
+                refreshed: Some(now),
+            };
+            match known {
+                Some(known) => *known = new,
+                None => all.push(new),
+            }
+        }
+        (Groups::AtMost(groups), Some(known)) => {
+            let groups = named(groups);
+            known.groups.retain(|group| groups.contains(group));
+        }
+        (Groups::AtMost(_), None) => {}
+    }
 }
 
 /// The data of the connector, as the key stores it.
@@ -376,4 +405,34 @@ fn object(
     };
     let (api_version, kind) = (info.version.to_string(), info.kind.to_owned());
     Ok(Object { api_version, kind, metadata, fields })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_one_connector_change_in_their_place() {
+        let spec = connector::Spec::default();
+        let by = |connector| LoginFor { connector, connector_uid: "u", spec: &spec, browser: None };
+        let texts = |groups: &[&str]| -> Vec<String> {
+            groups.iter().map(|group| (*group).to_owned()).collect()
+        };
+        let [early, late] = [100, 200].map(Timestamp::from_unix_seconds);
+        let mut all = Vec::new();
+        let listed = |all: &[SsoStatus]| -> Vec<(String, Option<Timestamp>)> {
+            all.iter().map(|one| (one.groups.join(" "), one.refreshed)).collect()
+        };
+        change_groups(&mut all, &by("a"), Groups::AtMost(&texts(&["x"])), early);
+        assert_eq!(all, []);
+        change_groups(&mut all, &by("a"), Groups::Are(&texts(&["y", "x", "y"])), early);
+        change_groups(&mut all, &by("b"), Groups::Are(&texts(&["x"])), early);
+        change_groups(&mut all, &by("a"), Groups::Are(&texts(&["x", "y"])), late);
+        let b = ("b:x".to_owned(), Some(early));
+        assert_eq!(listed(&all), [("a:x a:y".to_owned(), Some(late)), b.clone()]);
+        // Nothing is added, and nothing is confirmed.
+        let now = Timestamp::from_unix_seconds(300);
+        change_groups(&mut all, &by("a"), Groups::AtMost(&texts(&["y", "z"])), now);
+        assert_eq!(listed(&all), [("a:y".to_owned(), Some(late)), b]);
+    }
 }

@@ -264,37 +264,30 @@ pub async fn end(registry: &Registry, key: &LoginKey) -> Result<(), ApiError> {
     }
 }
 
-/// The keys of a connector that a logout at the provider ends: those of a user, of a session, or of both. With both, a key
-/// of the user that has no recorded session ends as well: it may be of this session.
+/// The keys of a connector that a logout at the provider ends: those of a subject, of a session, or of both. With both, a key
+/// of the subject that has no recorded session ends as well: it may be of this session.
 pub fn logged_out(
     registry: &Registry,
     connector: &ConnectorRef,
     (issuer, subject): (&str, Option<&str>),
     session: Option<&str>,
 ) -> Vec<LoginKey> {
-    let user = subject.map(|subject| {
-        let principals = registry.cache().principals();
-        principals.user_of_identity(issuer, subject).map(str::to_owned)
-    });
-    let is_ended = |fields: &owned_access_key::Fields| {
-        let of_user = user.as_ref().is_none_or(|user| {
-            user.as_ref().is_some_and(|user| fields.spec.owner() == Some(Owner::User(user.clone())))
-        });
-        let login = fields.status.login.as_ref();
+    let is_ended = |login: &owned_access_key::Login| {
+        let of_subject =
+            subject.is_none_or(|subject| (&*login.issuer, &*login.subject) == (issuer, subject));
         let of_session = session.is_none_or(|session| {
-            login.is_some_and(|login| {
-                login.session == session || (login.session.is_empty() && user.is_some())
-            })
+            login.session == session || (login.session.is_empty() && subject.is_some())
         });
-        of_user && of_session
+        of_subject && of_session
     };
-    if user.is_none() && session.is_none() {
+    if subject.is_none() && session.is_none() {
         return Vec::new();
     }
     let names = keys_of(registry, &connector.name).into_iter();
     let keys = names.filter_map(|name| {
         let (object, fields) = login_key(registry, connector, &name)?;
-        is_ended(&fields).then_some(LoginKey { name, uid: object.metadata.uid })
+        fields.status.login.as_ref().filter(|login| is_ended(login))?;
+        Some(LoginKey { name, uid: object.metadata.uid })
     });
     keys.collect()
 }

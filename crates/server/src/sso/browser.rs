@@ -9,7 +9,7 @@ use postern_auth::oidc::jwt::Claims;
 use postern_auth::oidc::login::{Client as LoginClient, Login, StateRefused};
 use postern_auth::oidc::mapping::{self, LoginRefused};
 use postern_kinds::connector;
-use postern_registry::actions::logins::{LoginFor, Person, log_in, set_groups};
+use postern_registry::actions::logins::{Groups, LoginFor, Person, log_in, set_groups};
 use postern_registry::actions::sessions;
 use serde_json::{Map, Value};
 
@@ -100,12 +100,7 @@ impl Sso {
             let text = "the answer is not of the provider of this connector (iss)";
             return Err(Refused::forbidden(text));
         }
-        if let Some(error) = query.get("error") {
-            return Err(Refused::forbidden(meaning_of(error)));
-        }
-        let code = query.get("code");
-        let code =
-            code.ok_or_else(|| Refused::forbidden("the answer of the provider has no code"))?;
+        let code = code_in(&query)?;
         let client = Client {
             registry: &self.registry,
             provider: &provider,
@@ -141,7 +136,14 @@ impl Sso {
             }
         };
         record.admit(self.user_of(&by, subject).as_deref())?;
-        let made = log_in(&self.registry, &by, person).await?;
+        let made = match log_in(&self.registry, &by, person).await {
+            Ok(made) => made,
+            Err(error) => {
+                // The User may have been created before the login failed.
+                record.set_user(&self.user_of(&by, subject).unwrap_or_default(), "");
+                return Err(error.into());
+            }
+        };
         record.set_user(&made.user, &made.access_key);
         let mut response = redirect(login.return_path())?;
         let cookie = session_cookie::set(&made.value);
@@ -185,8 +187,8 @@ impl Sso {
         principals.user_of_identity(&by.spec.issuer, subject).map(str::to_owned)
     }
 
-    /// Stores the groups of a user who may not log in: those that the provider has taken away are gone from the other keys
-    /// of the user, too.
+    /// Takes the groups that a user no longer has at the provider from the other keys of the user, too, although the user
+    /// may not log in.
     async fn keep_groups(
         &self,
         by: &LoginFor<'_>,
@@ -194,9 +196,11 @@ impl Sso {
         said: &Said,
         record: &mut SignIn,
     ) -> Result<(), Refused> {
-        let Some(user) = self.user_of(by, subject) else { return Ok(()) };
+        let user = self.user_of(by, subject);
+        let (Some(user), Some(groups)) = (user, said.known_groups()) else { return Ok(()) };
         record.admit(Some(&user))?;
-        match set_groups(&self.registry, by, (subject, said.known_groups()), &user).await {
+        let at_most = (subject, Groups::AtMost(groups));
+        match set_groups(&self.registry, by, at_most, &user).await {
             // The user is disabled, or linked no longer. Then the groups do not count.
             Err(error) if error.code() != 403 => Err(error.into()),
             _ => Ok(()),
@@ -234,9 +238,26 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// The groups that are known: none, if the provider does not say them in a form that counts.
-    pub(super) fn known_groups(&self) -> &[String] {
-        self.groups.as_deref().unwrap_or_default()
+    /// The groups; none, if the provider names none. `None` if it has more than it says, or some that cannot be used.
+    pub(super) fn known_groups(&self) -> Option<&[String]> {
+        known_groups(&self.groups)
+    }
+}
+
+/// See [`Said::known_groups`].
+pub(super) fn known_groups(groups: &Result<Vec<String>, LoginRefused>) -> Option<&[String]> {
+    match groups {
+        Ok(groups) => Some(groups),
+        Err(LoginRefused::NoGroups | LoginRefused::GroupsForm) => Some(&[]),
+        Err(_) => None,
+    }
+}
+
+/// The refusal of a login without its groups. If they are not known, it says nothing about the user.
+pub(super) fn without_groups(refused: LoginRefused) -> Refused {
+    match refused {
+        LoginRefused::NoGroups | LoginRefused::GroupsForm => Refused::of_user(refused.to_string()),
+        unknown => Refused::forbidden(unknown),
     }
 }
 
@@ -250,7 +271,7 @@ pub(super) fn person_of(
     said: &Said,
 ) -> Result<Person, Refused> {
     let all = &said.all;
-    let groups = said.groups.clone().map_err(|refused| Refused::of_user(refused.to_string()))?;
+    let groups = said.groups.clone().map_err(without_groups)?;
     check_allowed(spec, all, &groups)?;
     let name = mapping::user_name(all, &spec.username_claim);
     let text = |claim: &str| {
@@ -285,6 +306,17 @@ pub(super) fn check_allowed(
     let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
     let allowed = allow_of(spec).check(claims, &groups);
     allowed.map_err(|refused| Refused::of_user(refused.to_string()))
+}
+
+/// The code that the browser brings from the provider.
+///
+/// # Errors
+/// The error that it brings instead.
+fn code_in(query: &Form) -> Result<&str, Refused> {
+    if let Some(error) = query.get("error") {
+        return Err(Refused::forbidden(meaning_of(error)));
+    }
+    query.get("code").ok_or_else(|| Refused::forbidden("the answer of the provider has no code"))
 }
 
 /// The meaning of an error that the browser brings from the provider (RFC 6749 section 4.1.2.1, OpenID Connect Core 1.0

@@ -10,13 +10,15 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use postern_kinds::connector::Connector;
 use postern_kinds::principal::ConnectorRef;
-use postern_registry::actions::logins::{LoginFor, set_groups};
+use postern_registry::actions::logins::{Groups, LoginFor, set_groups};
 use postern_registry::actions::refreshes::{self, Claimed, DueKeys};
 use serde_json::Value;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::browser::{check_allowed, groups_of, has_groups_in_user_info, person_of};
+use super::browser::{
+    check_allowed, groups_of, has_groups_in_user_info, known_groups, person_of, without_groups,
+};
 use super::redeem::{Client, INVALID_GRANT, Tokens};
 use super::{About, Refused, Sso, StoredConnector};
 
@@ -222,10 +224,16 @@ impl Sso {
         // Not every provider gives a new one.
         tokens.refresh_token.get_or_insert_with(|| claimed.refresh_token.clone());
         let said = self.said(&client, &tokens, &claims).await?;
-        // Before the user can be refused: the groups are those of the user's other keys, too.
-        self.store_groups(by, claimed, said.known_groups()).await?;
-        let person = person_of(spec, (&tokens, &claims), &said)?;
-        Ok(refreshes::keep_tokens(&self.registry, claimed, person).await?)
+        match person_of(spec, (&tokens, &claims), &said) {
+            Ok(person) => {
+                self.store_groups(by, claimed, Groups::Are(&person.groups)).await?;
+                Ok(refreshes::keep_tokens(&self.registry, claimed, person).await?)
+            }
+            Err(refused) => {
+                self.take_groups(by, claimed, said.known_groups()).await?;
+                Err(refused)
+            }
+        }
     }
 
     /// Asks for the groups if the provider has sent no ID token: then it has only said that the user may still log in
@@ -242,21 +250,39 @@ impl Sso {
         }
         let info = client.user_info(tokens, &claimed.subject).await?;
         let groups = groups_of(by.spec, &info);
-        self.store_groups(by, claimed, groups.as_deref().unwrap_or_default()).await?;
-        let groups = groups.map_err(|refused| Refused::of_user(refused.to_string()))?;
-        // Nothing new is known about an address that is only in ID tokens.
         let needs_email = by.spec.allow.as_ref().is_some_and(|of| !of.email_domains.is_empty());
-        if needs_email && !info.contains_key("email") {
-            return Ok(());
+        let allowed = match &groups {
+            Err(refused) => Err(without_groups(*refused)),
+            // Nothing new is known about an address that is verified in ID tokens.
+            Ok(_) if needs_email && !info.contains_key("email_verified") => Ok(()),
+            Ok(groups) => check_allowed(by.spec, &info, groups),
+        };
+        match (allowed, &groups) {
+            (Ok(()), Ok(groups)) => self.store_groups(by, claimed, Groups::Are(groups)).await,
+            (allowed, groups) => {
+                self.take_groups(by, claimed, known_groups(groups)).await?;
+                allowed
+            }
         }
-        check_allowed(by.spec, &info, &groups)
+    }
+
+    /// Takes the groups that a user no longer has at the provider from the other keys of the user, too, although the login
+    /// is refused.
+    async fn take_groups(
+        &self,
+        by: &LoginFor<'_>,
+        claimed: &Claimed,
+        known: Option<&[String]>,
+    ) -> Result<(), Refused> {
+        let Some(groups) = known else { return Ok(()) };
+        self.store_groups(by, claimed, Groups::AtMost(groups)).await
     }
 
     async fn store_groups(
         &self,
         by: &LoginFor<'_>,
         claimed: &Claimed,
-        groups: &[String],
+        groups: Groups<'_>,
     ) -> Result<(), Refused> {
         let said = (claimed.subject.as_str(), groups);
         match set_groups(&self.registry, by, said, &claimed.user).await {
