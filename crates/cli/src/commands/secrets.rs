@@ -258,7 +258,7 @@ pub(super) async fn find_secret(
     }
 }
 
-/// The same, with the reason why there is none.
+/// Reads the secret as [`find_secret`] does. The error is not explained yet: a missing secret may be no error.
 async fn find(
     session: &mut Session,
     of: Collection<'_>,
