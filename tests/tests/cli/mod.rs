@@ -25,6 +25,7 @@ mod tokens;
 mod top;
 mod tour;
 mod usage;
+mod version;
 mod waiting;
 mod workloads;
 

@@ -32,6 +32,7 @@ mod successor;
 mod test;
 mod token;
 mod top;
+mod version;
 mod wait;
 mod whoami;
 
@@ -176,6 +177,10 @@ pub enum Command {
     /// those between two readings of the metrics. You need `get` on the path /metrics, and on /metrics/owners for
     /// the names of owners: members of system:masters have both.
     Top(Box<top::Top>),
+    /// Print the version of this program, and that of the server.
+    ///
+    /// Without a response of a server, the version of this program is still printed, and the exit code is 1.
+    Version(Box<version::Version>),
     /// Print a completion script for a shell.
     Completion(docs::Completion),
     /// Print the manual page, or write them all.
@@ -209,6 +214,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Login(command) => command.run(process).await,
         Command::Logout(command) => command.run(process).await,
         Command::Whoami(command) => command.run(process).await,
+        Command::Version(command) => command.run(process).await,
         Command::Console(command) => command.run(process).await,
         Command::Test(command) => command.run(process).await,
         Command::CanI(command) => command.run(process).await,
