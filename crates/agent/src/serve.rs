@@ -80,10 +80,9 @@ impl Agent {
             // Boxed, since the future of each request would contain room for it.
             return Box::pin(issuer::answer(&self.proxy, &self.upstream, path)).await;
         }
-        let (head, body) = request.into_parts();
-        let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+        let (mut head, body) = request.into_parts();
         let record = Record::new(&self.audit, self.state.clock(), peer.address(), &head);
-        let mut ids = RequestIds::new(record.uuid(), header("x-request-id"), header("traceparent"));
+        let mut ids = RequestIds::of_headers(record.uuid(), &mut head.headers);
         let mut span = request_span("request", &mut ids);
         record.set_trace(ids.trace());
         let response = ids.scope(pin!(self.respond(peer, &record, head, body))).await;

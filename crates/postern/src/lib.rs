@@ -82,9 +82,9 @@ pub fn main() -> ExitCode {
         operator::print_panics();
     }
     let done = match command {
-        Command::Serve(flags) => serve(*flags).map(|()| ExitCode::SUCCESS),
-        Command::Init(flags) => init(*flags).map(|()| ExitCode::SUCCESS),
-        Command::Agent(flags) => agent(*flags).map(|()| ExitCode::SUCCESS),
+        Command::Serve(flags) => serve(*flags),
+        Command::Init(flags) => init(*flags),
+        Command::Agent(flags) => agent(*flags),
         Command::Admin(command) => command.run(),
         Command::Storage(command) => command.run(),
         Command::Health(command) => command.run(),
@@ -99,12 +99,12 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn serve(flags: Serve) -> anyhow::Result<()> {
+fn serve(flags: Serve) -> anyhow::Result<ExitCode> {
     let complete = flags.complete()?;
     run_observed(&complete.observation, Box::pin(serve_until_signal(complete.settings)))
 }
 
-fn init(flags: Serve) -> anyhow::Result<()> {
+fn init(flags: Serve) -> anyhow::Result<ExitCode> {
     let complete = flags.complete()?;
     let prepare = async {
         let source: Arc<dyn Source> = Arc::new(System::default());
@@ -118,17 +118,17 @@ fn init(flags: Serve) -> anyhow::Result<()> {
     run_observed(&complete.observation, Box::pin(prepare))
 }
 
-fn agent(flags: Agent) -> anyhow::Result<()> {
+fn agent(flags: Agent) -> anyhow::Result<ExitCode> {
     let observation = flags.observation();
     run_observed(&observation, Box::pin(agent::run_until_signal(flags.settings()?)))
 }
 
 /// Runs a service to its end, with a log on the standard error, and with the export of its traces. It is in a box, as in
-/// [`progress::block_on`].
+/// [`progress::block_on`]. In a log of JSON, the error that ends the service is an event as well.
 fn run_observed(
     observation: &Observation,
     service: Pin<Box<dyn Future<Output = anyhow::Result<()>>>>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<ExitCode> {
     let Observation { service: name, log, log_format, otlp_endpoint } = observation;
     postern_telemetry::start_log(log, (*log_format).into()).map_err(|error| {
         anyhow::anyhow!("invalid --log: use a filter such as info or postern_server=debug: {error}")
@@ -144,7 +144,13 @@ fn run_observed(
     });
     // Threads that are blocked by a stalled disk or pipe do not delay the exit further.
     runtime.shutdown_timeout(END_TIMEOUT);
-    served
+    match served {
+        Err(error) if matches!(log_format, settings::LogFormat::Json) => {
+            tracing::error!("{error:#}");
+            Ok(ExitCode::FAILURE)
+        }
+        served => served.map(|()| ExitCode::SUCCESS),
+    }
 }
 
 async fn serve_until_signal(settings: Settings) -> anyhow::Result<()> {

@@ -16,16 +16,21 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause. After a run longer than this, the next pause is the shortest again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The number of restarts of each task.
+/// The number of restarts of each task, from its start on: a counter that begins above 0 hides its first increase from
+/// Prometheus.
 #[derive(Debug, Default)]
 pub(crate) struct Restarts(Mutex<BTreeMap<&'static str, u64>>);
 
 impl Restarts {
+    fn register(&self, task: &'static str) {
+        self.0.lock().entry(task).or_default();
+    }
+
     fn count(&self, task: &'static str) {
         *self.0.lock().entry(task).or_default() += 1;
     }
 
-    /// The restarted tasks, with the number of restarts.
+    /// The supervised tasks, with the number of restarts.
     pub(crate) fn counts(&self) -> Vec<(&'static str, u64)> {
         self.0.lock().iter().map(|(task, count)| (*task, *count)).collect()
     }
@@ -39,14 +44,16 @@ pub(crate) async fn supervise<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
+    restarts.register(task);
     let mut pause = SHORTEST_PAUSE;
     loop {
         let began = Instant::now();
         // The set has one task, and aborts it when this future is dropped.
         let mut running = JoinSet::new();
         running.spawn(start());
-        if let Some(Err(error)) = running.join_next().await {
-            tracing::error!(task, "a background task failed: {error}");
+        if let Some(Err(_)) = running.join_next().await {
+            // Without the message of the panic, which may contain stored values.
+            tracing::error!(task, "a background task panicked");
         } else {
             tracing::error!(task, "a background task has ended unexpectedly");
         }

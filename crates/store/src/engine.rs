@@ -13,7 +13,7 @@ use crate::etcd::{self, Etcd, EtcdAccess, EtcdSource, EtcdTarget, EtcdUrl, Store
 use crate::fleet::Member;
 use crate::mark::MigrationMark;
 use crate::redb::{self, Redb, RedbRestore};
-use crate::types::{Epoch, Error, Limits, Options, Result};
+use crate::types::{Epoch, Limits, Options, Result};
 
 /// How long [`open`] waits for another process that has the database open.
 pub const OPEN_WAIT: Duration = Duration::from_secs(5);
@@ -159,7 +159,7 @@ impl RemoteStore {
 
 async fn open_once(path: PathBuf, options: Options) -> Result<Arc<dyn Store>> {
     let opening = spawn_blocking(move || Redb::open(path, options));
-    let store = opening.await.map_err(|error| Error::Unavailable(error.to_string()))??;
+    let store = opening.await??;
     Ok(Arc::new(store))
 }
 

@@ -189,7 +189,7 @@ impl Connection {
     async fn pass_gate(&self) -> Result<()> {
         let Some(gate) = self.gate.get().map(Arc::clone) else { return Ok(()) };
         let passed = spawn_blocking(move || gate()).await;
-        passed.map_err(|error| Error::Unavailable(error.to_string()))?.map_err(Error::Gated)
+        passed?.map_err(Error::Gated)
     }
 
     fn leave(&self) {

@@ -353,5 +353,5 @@ fn differs(key: &Arc<str>, how: &str) -> Error {
 async fn blocking<T: Send + 'static>(
     run: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    spawn_blocking(run).await.map_err(|error| Error::Unavailable(error.to_string()))?
+    spawn_blocking(run).await?
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::task::JoinError;
 
 /// Limits that every engine enforces, so that all engines accept the same transactions.
 pub mod limits {
@@ -428,6 +429,13 @@ pub enum Error {
         /// The reason. It never has stored bytes.
         reason: String,
     },
+}
+
+/// A panic in a task of the store. Its message is left out, because it may contain stored values.
+impl From<JoinError> for Error {
+    fn from(_: JoinError) -> Self {
+        Self::Unavailable("a task of the store has panicked".to_owned())
+    }
 }
 
 /// The result of a store's operation.

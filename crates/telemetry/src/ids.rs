@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use http::HeaderMap;
 use uuid::Uuid;
 
 use crate::trace_context::TraceContext;
@@ -30,7 +31,32 @@ pub fn current() -> Option<RequestIds> {
     CURRENT.try_with(Clone::clone).ok()
 }
 
+/// The audit id that a client has sent in `Audit-ID`, if it is a UUID. The nil UUID names no request.
+pub fn sent_audit_id(headers: &HeaderMap) -> Option<Uuid> {
+    let sent = headers.get("audit-id")?.to_str().ok()?;
+    Uuid::try_parse(sent).ok().filter(|id| !id.is_nil())
+}
+
+/// The value of a header that is sent once; `None` if it is not there, is sent several times, or is not text.
+fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?.to_str().ok()?;
+    values.next().is_none().then_some(value)
+}
+
 impl RequestIds {
+    /// The ids of a request, from its headers `X-Request-Id` and `traceparent`. Without a valid `traceparent`, the trace
+    /// begins here: `tracestate` is removed, because it belongs to another one.
+    pub fn of_headers(audit_id: Uuid, headers: &mut HeaderMap) -> Self {
+        let (request_id, parent) =
+            (single(headers, "x-request-id"), single(headers, "traceparent"));
+        let ids = Self::new(audit_id, request_id, parent);
+        if ids.trace.is_none() {
+            headers.remove("tracestate");
+        }
+        ids
+    }
+
     /// The ids of a request with these values of the headers `X-Request-Id` and `traceparent`. Values that are
     /// invalid are ignored: a request id has at most 128 letters, digits, and `-._:/+=@`.
     pub fn new(audit_id: Uuid, request_id: Option<&str>, traceparent: Option<&str>) -> Self {
@@ -123,6 +149,40 @@ mod tests {
             let ids = RequestIds::new(AUDIT_ID, Some(invalid), Some("00-1-1-1"));
             assert_eq!(ids.request_id().to_string(), AUDIT_ID.to_string(), "{invalid:?}");
             assert_eq!(ids.trace(), None);
+        }
+    }
+
+    #[test]
+    fn a_trace_that_is_not_continued_keeps_no_state() {
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        for (parents, is_continued) in [
+            (&[parent][..], true),
+            (&[], false),
+            (&["garbage"], false),
+            (&[parent, parent], false),
+            (&[parent, "garbage"], false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert("tracestate", "a=b".parse().unwrap());
+            for one in parents {
+                headers.append("traceparent", one.parse().unwrap());
+            }
+            let ids = RequestIds::of_headers(AUDIT_ID, &mut headers);
+            assert_eq!(ids.trace().is_some(), is_continued, "{parents:?}");
+            assert_eq!(headers.contains_key("tracestate"), is_continued, "{parents:?}");
+        }
+    }
+
+    #[test]
+    fn an_audit_id_of_a_client_is_a_uuid_that_is_not_nil() {
+        for (sent, is_taken) in [
+            ("11112222-3333-4444-5555-666677778888", true),
+            ("00000000-0000-0000-0000-000000000000", false),
+            ("of-a-proxy", false),
+        ] {
+            let headers =
+                HeaderMap::from_iter([("audit-id".parse().unwrap(), sent.parse().unwrap())]);
+            assert_eq!(sent_audit_id(&headers), is_taken.then_some(AUDIT_ID), "{sent}");
         }
     }
 

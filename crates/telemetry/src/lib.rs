@@ -15,7 +15,7 @@ mod span;
 mod span_kind;
 mod trace_context;
 
-pub use self::ids::{RequestIds, current, in_current_request};
+pub use self::ids::{RequestIds, current, in_current_request, sent_audit_id};
 pub use self::log::{LogFormat, start_log};
 pub use self::span::{Export, Span, request_span, span, start_export};
 pub use self::span_kind::SpanKind;

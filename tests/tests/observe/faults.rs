@@ -182,7 +182,7 @@ async fn an_agent_that_is_disconnected_is_seen() {
     let agent = start_agent_with(&central, &member, &home, &["--metrics-listen=127.0.0.1:0"]).await;
     agent.ready().await;
     let admin = central.admin();
-    let connected = |metrics: &Metrics| metrics.count("postern_agents_connected");
+    let connected = |metrics: &Metrics| metrics.count("postern_agent_connected");
     let tunnels = |metrics: &Metrics| metrics.sum("postern_gateway_tunnels", &[]);
     let before = until("the agent to connect", &admin, |metrics| {
         connected(metrics) == 1 && tunnels(metrics) >= Some(1.0)

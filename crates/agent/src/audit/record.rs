@@ -18,7 +18,7 @@ use postern_kinds::audit_event_list::{
 };
 use postern_meta::status::{ApiError, Reason};
 use postern_meta::time::MicroTimestamp;
-use postern_telemetry::TraceContext;
+use postern_telemetry::{TraceContext, sent_audit_id};
 use uuid::Uuid;
 
 use super::Audit;
@@ -74,9 +74,8 @@ impl Record {
     /// The record of a request that has just arrived.
     pub(crate) fn new(audit: &Arc<Audit>, clock: &Clock, from: IpAddr, head: &Parts) -> Arc<Self> {
         let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
-        let sent = header("audit-id");
-        let own = sent.and_then(|id| Uuid::try_parse(id).ok());
-        let client_id = sent.filter(|id| own.is_none() && id.len() <= MAX_ID_BYTES);
+        let own = sent_audit_id(&head.headers);
+        let client_id = header("audit-id").filter(|id| own.is_none() && id.len() <= MAX_ID_BYTES);
         let client_id = client_id.map(|id| (CLIENT_ID.to_owned(), clean(id, MAX_ID_BYTES)));
         let id = own.map_or_else(|| audit.next_id(), |id| id.to_string());
         let event = AuditEvent {

@@ -286,7 +286,7 @@ impl Cache {
         {
             resource.load(objects, at, last_change);
         }
-        let access = access.await.map_err(|error| Error::Unavailable(error.to_string()))?;
+        let access = access.await?;
         self.access.load(access);
         self.tokens.load(&tokens);
         self.sync.load(&sync);

@@ -1,4 +1,5 @@
-//! How many clusters are stored, by how they are reached and by their phase. Metrics report it, without names.
+//! How many clusters are stored, by how they are reached and by their phase, and which ones are reached by agents. Metrics
+//! report it, without names.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +10,16 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::Registry;
+use crate::storage_key;
 
 /// The phases that a cluster can have.
 const PHASES: [&str; 3] = ["Ready", "Pending", "Failed"];
 
 /// The label of every other phase.
 const UNKNOWN: &str = "Unknown";
+
+/// The label of clusters without a kubeconfig.
+const AGENT: &str = "agent";
 
 /// A way to clusters and a phase, as labels of a metric.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -25,12 +30,37 @@ pub struct ClusterClass {
     pub phase: &'static str,
 }
 
+/// A cluster that is reached by its agent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AgentCluster {
+    /// The name.
+    pub name: String,
+    /// The uid.
+    pub uid: String,
+}
+
+/// The clusters, as metrics report them.
+#[derive(Default, Debug)]
+pub struct ClusterFigures {
+    /// The number of clusters in each class, also in those that have none.
+    pub counts: BTreeMap<ClusterClass, usize>,
+    /// Those that are reached by an agent, in the order of their names.
+    pub with_agents: Vec<AgentCluster>,
+}
+
 /// The fields of a Cluster that count here.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Stored {
+    metadata: StoredMetadata,
     spec: StoredSpec,
     status: StoredStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct StoredMetadata {
+    uid: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -47,26 +77,31 @@ struct StoredStatus {
 
 impl Stored {
     fn class(&self) -> ClusterClass {
-        let connection = if self.spec.config.is_some() { "kubeconfig" } else { "agent" };
+        let connection = if self.spec.config.is_some() { "kubeconfig" } else { AGENT };
         let known = PHASES.into_iter().find(|phase| *phase == self.status.phase);
         ClusterClass { connection, phase: known.unwrap_or(UNKNOWN) }
     }
 }
 
 impl Registry {
-    /// The number of clusters in each class, also in those that have none. Clusters that cannot be read are left out.
-    pub fn cluster_counts(&self) -> BTreeMap<ClusterClass, usize> {
-        let mut counts = BTreeMap::new();
-        for connection in ["kubeconfig", "agent"] {
+    /// The figures of the stored clusters. Clusters that cannot be read are left out.
+    pub fn cluster_figures(&self) -> ClusterFigures {
+        let mut figures = ClusterFigures::default();
+        for connection in ["kubeconfig", AGENT] {
             for phase in PHASES.into_iter().chain([UNKNOWN]) {
-                counts.insert(ClusterClass { connection, phase }, 0);
+                figures.counts.insert(ClusterClass { connection, phase }, 0);
             }
         }
         for cluster in self.cache.of(Cluster.info()).page(None, usize::MAX) {
             let Ok(stored) = decode_typed::<Stored>(&cluster.json()) else { continue };
-            *counts.entry(stored.class()).or_default() += 1;
+            let class = stored.class();
+            *figures.counts.entry(class).or_default() += 1;
+            if class.connection == AGENT {
+                let name = storage_key::name_of(cluster.key()).1.to_owned();
+                figures.with_agents.push(AgentCluster { name, uid: stored.metadata.uid });
+            }
         }
-        counts
+        figures
     }
 }
 

@@ -113,7 +113,8 @@ impl Connection {
             }
         };
         let served = flow.serve(waits, Box::pin(serving)).await;
-        served.unwrap_or_else(|panicked| Err(Box::new(panicked)))
+        // Without the message of the panic, which may contain stored values.
+        served.unwrap_or_else(|_| Err("the task of the connection has panicked".into()))
     }
 
     /// Waits until the connection must end. Returns the reason.

@@ -1,4 +1,4 @@
-//! The agents that watch their configuration now. An agent is counted by its cluster, however many watches it has.
+//! The clusters whose agents watch their configuration at this server now.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ impl Agents {
         AgentMeter { agents: self.clone(), cluster: cluster.to_owned() }
     }
 
-    /// The number of connected agents.
-    pub(super) fn connected(&self) -> usize {
-        self.0.lock().len()
+    /// Whether the agent of a cluster is connected.
+    pub(super) fn is_connected(&self, cluster: &str) -> bool {
+        self.0.lock().contains_key(cluster)
     }
 }
 
@@ -48,11 +48,11 @@ mod tests {
     fn an_agent_is_connected_until_its_last_watch_ends() {
         let agents = Arc::<Agents>::default();
         let meters = ["a", "a", "b"].map(|cluster| agents.connect(cluster));
-        assert_eq!(agents.connected(), 2);
+        assert_eq!(["a", "b", "c"].map(|name| agents.is_connected(name)), [true, true, false]);
         let [first, second, other] = meters;
         drop((first, other));
-        assert_eq!(agents.connected(), 1);
+        assert_eq!(["a", "b"].map(|name| agents.is_connected(name)), [true, false]);
         drop(second);
-        assert_eq!(agents.connected(), 0);
+        assert!(!agents.is_connected("a"));
     }
 }

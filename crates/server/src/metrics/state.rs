@@ -1,12 +1,12 @@
 //! The state of what the server depends on: its health checks, its store, its keyring, its certificate, and the
 //! clusters. A figure that is not known is left out.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use postern_registry::registry::cluster_counts::ClusterClass;
+use postern_registry::registry::cluster_counts::{ClusterClass, ClusterFigures};
 use postern_store::Figures;
 
+use super::agents::Agents;
 use super::remote;
 use super::text::{head, seconds};
 
@@ -23,12 +23,12 @@ pub(crate) struct StateReadings {
     pub(crate) keyring_keys: usize,
     /// When the certificate of the listener expires, in seconds since 1970.
     pub(crate) certificate_expires_at: Option<i64>,
-    /// The clusters in each class.
-    pub(crate) clusters: BTreeMap<ClusterClass, usize>,
+    /// The clusters.
+    pub(crate) clusters: ClusterFigures,
 }
 
 /// Appends the metrics of the state.
-pub(super) fn write(text: &mut String, readings: &StateReadings, connected_agents: usize) {
+pub(super) fn write(text: &mut String, readings: &StateReadings, agents: &Agents) {
     let name = "kubernetes_healthcheck";
     head(text, name, "gauge", "Whether a health check passes: 1 if so.");
     for (check, passed) in &readings.checks {
@@ -59,12 +59,16 @@ pub(super) fn write(text: &mut String, readings: &StateReadings, connected_agent
     }
     let name = "postern_clusters";
     head(text, name, "gauge", "Clusters, by how they are reached and by their phase.");
-    for (ClusterClass { connection, phase }, count) in &readings.clusters {
+    for (ClusterClass { connection, phase }, count) in &readings.clusters.counts {
         let _ = writeln!(text, "{name}{{connection=\"{connection}\",phase=\"{phase}\"}} {count}");
     }
-    let name = "postern_agents_connected";
-    head(text, name, "gauge", "Clusters whose agents watch their configuration.");
-    let _ = writeln!(text, "{name} {connected_agents}");
+    let name = "postern_agent_connected";
+    let help = "Whether the agent of a cluster watches its configuration at this server: 1 if so.";
+    head(text, name, "gauge", help);
+    for cluster in &readings.clusters.with_agents {
+        let is_connected = u8::from(agents.is_connected(&cluster.name));
+        let _ = writeln!(text, "{name}{{cluster_uid=\"{}\"}} {is_connected}", cluster.uid);
+    }
 }
 
 fn store(text: &mut String, figures: &Figures) {

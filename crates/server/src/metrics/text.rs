@@ -75,7 +75,7 @@ pub(crate) fn write(metrics: &Metrics, readings: &Readings) -> String {
     stored(&mut text, readings);
     audited(&mut text, readings);
     gateway(&mut text, readings);
-    state::write(&mut text, &readings.state, metrics.agents.connected());
+    state::write(&mut text, &readings.state, &metrics.agents);
     let name = "postern_background_task_restarts_total";
     head(&mut text, name, "counter", "Background tasks that failed and were started again.");
     for (task, count) in &readings.restarts {

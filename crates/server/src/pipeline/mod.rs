@@ -21,7 +21,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use postern_flow::budget::Charge;
 use postern_flow::too_many_requests;
 use postern_kinds::action::{Action, Handler, ServerAction};
@@ -32,7 +32,9 @@ use postern_registry::clock::new_uuid;
 use postern_registry::credential::{Credential, check_impersonation};
 use postern_registry::permit::Permit;
 use postern_registry::registry::ObjectIdentity;
-use postern_telemetry::{RequestIds, SpanKind, in_current_request, request_span, span};
+use postern_telemetry::{
+    RequestIds, SpanKind, in_current_request, request_span, sent_audit_id, span,
+};
 
 use self::browser_headers::BrowserHeaders;
 pub(crate) use self::client::Client;
@@ -60,10 +62,6 @@ const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The timeout of a write, as in kube-apiserver.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
-
-/// The headers with the client's ids of a request and of its trace.
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// The owner of connections of other servers, in the table of connections.
 const RELAY_OWNER: &str = "system:postern";
@@ -99,13 +97,12 @@ impl From<Response<Body>> for Outcome {
 pub(crate) async fn handle(
     server: &Arc<Server>,
     client: &Arc<Client>,
-    request: Request<IncomingBody>,
+    mut request: Request<IncomingBody>,
     stream: Option<Charge>,
 ) -> Reply {
-    let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
-    let sent_id = header(respond::AUDIT_ID).and_then(|text| uuid::Uuid::try_parse(text).ok());
+    let sent_id = sent_audit_id(request.headers());
     let audit_id = sent_id.unwrap_or_else(|| new_uuid(&*server.source));
-    let mut ids = RequestIds::new(audit_id, header(REQUEST_ID), header(TRACEPARENT));
+    let mut ids = RequestIds::of_headers(audit_id, request.headers_mut());
     let mut span = request_span("request", &mut ids);
     let audit_id = id_header(audit_id);
     // Pinned here: moved into the scope, it would be copied.
@@ -676,7 +673,7 @@ async fn metrics_text(server: &Arc<Server>) -> Result<String, ApiError> {
     let server = server.clone();
     let write = move || metrics::write(&server.metrics, &server.readings());
     let written = tokio::task::spawn_blocking(write).await;
-    written.map_err(|error| ApiError::internal("cannot read the metrics", error))
+    written.map_err(|_| ApiError::internal("cannot read the metrics", "their task has panicked"))
 }
 
 fn method_not_allowed(method: &Method) -> ApiError {

@@ -189,7 +189,7 @@ impl Server {
             is_keyring_readable: keys.is_readable(sealed),
             keyring_keys: sealed.key_count(),
             certificate_expires_at: self.certificate.expires_at(),
-            clusters: self.registry.cluster_counts(),
+            clusters: self.registry.cluster_figures(),
         }
     }
 

@@ -173,7 +173,8 @@ impl Route {
         let config = UpstreamConfig { ca_pem, addresses, ..UpstreamConfig::new(url) };
         // It may read the system's authorities from the disk.
         let made = tokio::task::spawn_blocking(move || Upstream::new(config)).await;
-        let made = made.map_err(|error| Failed::Unreachable(error.to_string()))?;
+        let made =
+            made.map_err(|_| Failed::Unreachable("its certificates cannot be read".to_owned()))?;
         let made = made.map_err(|error| Failed::Unreachable(error.to_string()))?;
         let mut known = upstreams.lock();
         if known.len() >= MAX_ORIGINS {

@@ -39,7 +39,7 @@ impl<R: Read + Send + 'static> EntrySource for BackupEntries<R> {
     async fn next_entries(&mut self) -> StoreResult<Vec<Entry>> {
         let Some(decoder) = self.decoder.take() else { return Ok(Vec::new()) };
         let read = spawn_blocking(move || read_page(decoder)).await;
-        let read = read.map_err(|error| Error::Unavailable(error.to_string()))?;
+        let read = read?;
         let (entries, decoder) = read.map_err(|error| match error {
             BackupError::Store(error) => error,
             error => Error::Corrupt { key: None, reason: error.to_string() },
@@ -105,5 +105,5 @@ fn entries_of(file: &File) -> Result<BackupEntries<File>, BackupError> {
 async fn blocking<T: Send + 'static>(
     run: impl FnOnce() -> Result<T, BackupError> + Send + 'static,
 ) -> Result<T, BackupError> {
-    spawn_blocking(run).await.map_err(|error| Error::Unavailable(error.to_string()))?
+    spawn_blocking(run).await.map_err(Error::from)?
 }

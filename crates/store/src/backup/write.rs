@@ -90,7 +90,7 @@ pub async fn write(
         // The keyring of now: values may have been sealed anew since the last page.
         let keyring = store.keyring();
         let ready = spawn_blocking(move || encode(encoder, &keyring, page)).await;
-        let ready = ready.map_err(|error| Error::Unavailable(error.to_string()))?;
+        let ready = ready.map_err(Error::from)?;
         encoder = ready.encoder;
         let reserved_is_corrupt = ready.corrupt.iter().any(|one| seal::is_reserved(&one.key));
         corrupt.add(ready.corrupt);

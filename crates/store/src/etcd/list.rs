@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use bytes::Bytes;
-use tokio::task::{JoinError, JoinHandle, spawn_blocking};
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::layout::decode;
 use super::proto::{RangeRequest, RangeResponse};
@@ -121,7 +121,6 @@ impl Shared {
             return Err(Error::Compacted { compacted: now.compacted });
         }
         let physical = self.physical(at, now)?;
-        let failed = |error: JoinError| Error::Unavailable(error.to_string());
         let mut visiting: Option<JoinHandle<()>> = None;
         let mut after: Option<Arc<str>> = None;
         loop {
@@ -129,7 +128,7 @@ impl Shared {
             let page = self.page(at, read);
             after = page.last_key().cloned();
             if let Some(visiting) = visiting.take() {
-                visiting.await.map_err(failed)?;
+                visiting.await?;
             }
             if after.is_none() {
                 // A restore of etcd between two pages is noticed here.
@@ -220,7 +219,7 @@ impl Shared {
         self.check_format(read.get(2), floor).await?;
         let found = read.pop().and_then(|range| range.kvs.into_iter().next());
         let key: Arc<str> = Arc::from(name);
-        let entry = found.map(|kv| {
+        let entry: Option<Result<Entry>> = found.map(|kv| {
             let (position, value): (Position, Bytes) = decode(&key, &kv, &self.timeline())?;
             Ok(Entry { key, value, position })
         });

@@ -457,7 +457,7 @@ impl Store for Etcd {
             let gate = Arc::clone(&gate);
             async move {
                 let passed = spawn_blocking(move || gate()).await;
-                passed.map_err(|error| Error::Unavailable(error.to_string()))?.map_err(Error::Gated)
+                passed.map_err(Error::from)?.map_err(Error::Gated)
             }
             .boxed()
         });

@@ -139,7 +139,7 @@ impl Redb {
                 view.forgetting(revision, &prefixes)
             })
         });
-        let step = reading.await.map_err(|error| Error::Unavailable(error.to_string()))?;
+        let step = reading.await?;
         self.probe_if_unavailable(step)
     }
 
@@ -149,9 +149,7 @@ impl Redb {
         let reading = spawn_blocking(move || {
             shared.read(|view| Ok((view.next_events(&cursor, until)?, view.state.revision)))
         });
-        let (read, revision) = self.probe_if_unavailable(
-            reading.await.map_err(|error| Error::Unavailable(error.to_string()))?,
-        )?;
+        let (read, revision) = self.probe_if_unavailable(reading.await?)?;
         self.shared.wait_until_published(revision).await;
         Ok(read)
     }
@@ -230,9 +228,7 @@ impl Store for Redb {
         self.catch_up().await?;
         let shared = Arc::clone(&self.shared);
         let listing = spawn_blocking(move || shared.read(|view| view.list(&request)));
-        let page = self.probe_if_unavailable(
-            listing.await.map_err(|error| Error::Unavailable(error.to_string()))?,
-        )?;
+        let page = self.probe_if_unavailable(listing.await?)?;
         self.shared.wait_until_published(page.revision).await;
         Ok(page)
     }
@@ -242,9 +238,7 @@ impl Store for Redb {
         let shared = Arc::clone(&self.shared);
         let prefix = prefix.to_owned();
         let reading = spawn_blocking(move || shared.read(|view| view.next_page(prefix, at, after)));
-        let page = self.probe_if_unavailable(
-            reading.await.map_err(|error| Error::Unavailable(error.to_string()))?,
-        )?;
+        let page = self.probe_if_unavailable(reading.await?)?;
         self.shared.wait_until_published(at).await;
         Ok(page)
     }
@@ -254,9 +248,7 @@ impl Store for Redb {
         let shared = Arc::clone(&self.shared);
         let scan =
             spawn_blocking(move || shared.read(|view| view.scan(at, &shared.splits, &*visit)));
-        self.probe_if_unavailable(
-            scan.await.map_err(|error| Error::Unavailable(error.to_string()))?,
-        )?;
+        self.probe_if_unavailable(scan.await?)?;
         self.shared.wait_until_published(at).await;
         Ok(())
     }
@@ -295,9 +287,7 @@ impl Store for Redb {
         self.catch_up().await?;
         let (shared, prefixes) = (Arc::clone(&self.shared), prefixes.to_vec());
         let search = spawn_blocking(move || shared.read(|view| view.last_changes(&prefixes, at)));
-        let found = self.probe_if_unavailable(
-            search.await.map_err(|error| Error::Unavailable(error.to_string()))?,
-        )?;
+        let found = self.probe_if_unavailable(search.await?)?;
         self.shared.wait_until_published(at).await;
         Ok(found)
     }

@@ -12,7 +12,7 @@ use super::shared::Shared;
 use super::tail::Recorded;
 use crate::cursor::Cursor;
 use crate::published::{Published, wait_for_revision_after};
-use crate::{Batch, Error, Event, Position, Result, Watch};
+use crate::{Batch, Event, Position, Result, Watch};
 
 /// A running watch.
 pub(super) struct RedbWatch {
@@ -72,7 +72,7 @@ impl RedbWatch {
         let begin = || begin_to_read(&self.shared, &self.cursor);
         let read = self.reading.get_or_insert_with(begin).await;
         self.reading = None;
-        read.map_err(|error| Error::Unavailable(error.to_string()))?
+        read?
     }
 }
 

@@ -513,9 +513,7 @@ impl Store for Sealed {
         if page.entries.len() <= OPENED_INLINE {
             return opener.page(page);
         }
-        spawn_blocking(move || opener.page(page))
-            .await
-            .map_err(|error| Error::Unavailable(error.to_string()))?
+        spawn_blocking(move || opener.page(page)).await?
     }
 
     async fn next_page(&self, prefix: &str, at: u64, mut after: Option<Arc<str>>) -> Result<Page> {
@@ -528,9 +526,7 @@ impl Store for Sealed {
                 continue;
             }
             let opener = Opener::new(&self.keys);
-            return spawn_blocking(move || opener.page(page))
-                .await
-                .map_err(|error| Error::Unavailable(error.to_string()))?;
+            return spawn_blocking(move || opener.page(page)).await?;
         }
     }
 
@@ -567,9 +563,7 @@ impl Store for Sealed {
     async fn next_events(&self, prefix: &str, after: Position, until: Position) -> Result<Events> {
         let read = self.inner.next_events(prefix, after, until).await?;
         let opener = Opener::new(&self.keys);
-        spawn_blocking(move || opener.events(read))
-            .await
-            .map_err(|error| Error::Unavailable(error.to_string()))?
+        spawn_blocking(move || opener.events(read)).await?
     }
 
     async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()> {

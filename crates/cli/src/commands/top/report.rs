@@ -380,7 +380,7 @@ fn clusters(server: &Scrape, window: Option<&Window<'_>>) -> Clusters {
     Clusters {
         stored: server.sum_where("apiserver_storage_objects", "resource", "clusters"),
         by_phase,
-        agents: server.sum("postern_agents_connected"),
+        agents: server.sum("postern_agent_connected"),
         requests: rate(window, "postern_gateway_requests_total"),
         failures: rate(window, "postern_gateway_failures_total"),
         connections: server.sum("postern_gateway_connections"),

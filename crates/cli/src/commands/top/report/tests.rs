@@ -161,7 +161,7 @@ fn clusters_are_counted_by_their_phase() {
                    postern_clusters{connection=\"kubeconfig\",phase=\"Ready\"} 1\n\
                    postern_clusters{connection=\"agent\",phase=\"Failed\"} 1\n\
                    postern_clusters{connection=\"agent\",phase=\"Pending\"} 0\n\
-                   postern_agents_connected 1\n";
+                   postern_agent_connected{cluster_uid=\"u\"} 1\n";
     let clusters = between(samples, samples).clusters;
     assert_eq!((clusters.stored, clusters.agents, clusters.requests), (Some(3.0), Some(1.0), None));
     let phases: Vec<_> = clusters.by_phase.into_iter().collect();
