@@ -286,7 +286,8 @@ impl State {
         }
     }
 
-    fn discovery(&self) -> Value {
+    /// The discovery document.
+    pub fn discovery(&self) -> Value {
         let at = |path: &str| format!("{}{path}", self.issuer);
         let usual = json!({
             "issuer": self.issuer,
@@ -302,7 +303,8 @@ impl State {
         merged(&usual, &self.discovery)
     }
 
-    fn key_set(&self) -> Value {
+    /// The published keys.
+    pub fn key_set(&self) -> Value {
         let point = self.key.public_key().as_ref();
         let number = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
         let key = |id: &String| {

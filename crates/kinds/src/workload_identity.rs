@@ -58,13 +58,11 @@ pub struct Spec {
     /// The maximum access of the keys. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
-    /// The lifetime of a key in seconds, at most 3600.
-    #[serde(skip_serializing_if = "is_zero")]
-    #[schemars(extend("default" = DEFAULT_TTL_SECONDS))]
+    /// The lifetime of a key in seconds, 60 to 3600.
+    #[serde(default = "default_ttl", skip_serializing_if = "is_zero")]
     pub ttl: i64,
-    /// The most keys that are valid at once.
-    #[serde(skip_serializing_if = "is_zero")]
-    #[schemars(extend("default" = DEFAULT_MAX_LIVE))]
+    /// The most keys that are valid at once, 1 to 10000.
+    #[serde(default = "default_max_live", skip_serializing_if = "is_zero")]
     pub max_live: i64,
     /// Whether the workload identity is disabled. Then no token is exchanged for it. Keys that it has made stay valid until
     /// they expire; delete the workload identity to end them.
@@ -81,6 +79,14 @@ pub struct Status {
     /// server, and never changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maker: Option<Maker>,
+}
+
+fn default_ttl() -> i64 {
+    DEFAULT_TTL_SECONDS
+}
+
+fn default_max_live() -> i64 {
+    DEFAULT_MAX_LIVE
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -114,7 +120,7 @@ impl Kind for WorkloadIdentity {
     };
 
     const STRICT_FIELDS: StrictFields = StrictFields {
-        no_null_below: &["spec.scope", "spec.ttl", "spec.match", "spec.owner"],
+        no_null_below: &["spec.scope", "spec.ttl", "spec.maxLive", "spec.match", "spec.owner"],
         ..StrictFields::OF_CREDENTIALS
     };
 
@@ -136,12 +142,6 @@ impl Kind for WorkloadIdentity {
                 team: team.clone().filter(|_| user.is_none()).unwrap_or_default(),
             };
             spec.owner = Some(owner);
-        }
-        if spec.ttl == 0 {
-            spec.ttl = DEFAULT_TTL_SECONDS;
-        }
-        if spec.max_live == 0 {
-            spec.max_live = DEFAULT_MAX_LIVE;
         }
         let owner = spec.key_owner();
         match old {

@@ -3,6 +3,7 @@
 
 mod command_line;
 mod hostile;
+mod issuers;
 mod later;
 mod logins;
 mod scene;

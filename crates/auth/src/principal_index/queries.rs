@@ -31,6 +31,20 @@ impl PrincipalIndex {
         self.identify(digest, now_unix_seconds, policy)
     }
 
+    /// The key of a uid, as its bearer would be identified at a time, in seconds since 1970.
+    ///
+    /// # Errors
+    /// Why it gives no access.
+    pub fn identify_by_uid(
+        &self,
+        uid: &str,
+        now_unix_seconds: i64,
+        policy: &Policy,
+    ) -> Result<Arc<ResolvedKey>, Refusal> {
+        let name = self.key_of_uid.get(uid).ok_or(Refusal::Unknown)?;
+        self.identify_by_name(name, now_unix_seconds, policy)
+    }
+
     /// At most `limit` names of keys, in order, from the first one after `after`.
     pub fn key_names_after(&self, after: Option<&str>, limit: usize) -> Vec<String> {
         let from = after.map_or(Unbounded, Excluded);

@@ -163,6 +163,35 @@ impl Accepting {
         workload::check(self.issuer_type, &list, claims).map_err(NoKey::Mismatch)
     }
 
+    /// Whether a token that was verified for an earlier reading counts for this one: the keys of the issuer are the same.
+    fn has_verified(&self, earlier: &Self) -> bool {
+        self.uid == earlier.uid
+            && self.spec.issuer == earlier.spec.issuer
+            && self.issuer.issuer == earlier.issuer.issuer
+            && self.issuer.ca_data == earlier.issuer.ca_data
+            && self.cluster == earlier.cluster
+    }
+
+    /// The seconds until the end of the access key that created the workload identity; `None` if its keys do not end with
+    /// one, or if that one does not expire.
+    ///
+    /// # Errors
+    /// [`NoKey::Unusable`] if that key gives no access any more: the keys of the workload identity would give none either.
+    fn left_of_maker(&self, registry: &Registry, now: i64) -> Result<Option<i64>, NoKey> {
+        let Some(maker) = &self.status.maker else { return Ok(None) };
+        let ended = NoKey::Unusable("the access key that created the workload identity has ended");
+        let (principals, policy) = (registry.cache().principals(), registry.cache().policy());
+        let Ok(key) = principals.identify_by_uid(&maker.uid, now, &policy) else {
+            return Err(ended);
+        };
+        let may_impersonate =
+            |wanted| principals.may_impersonate(&maker.name, &maker.uid, wanted, now, &policy);
+        if !maker.impersonated.as_ref().is_none_or(may_impersonate) {
+            return Err(ended);
+        }
+        Ok(key.ends_at().map(|end| end.saturating_sub(now)))
+    }
+
     /// The owner of its keys, as access decisions name it.
     ///
     /// # Errors
@@ -189,26 +218,31 @@ impl Accepting {
     }
 }
 
-/// Gives an access key for the claims of a verified token.
+/// Gives an access key for the claims of a token that was verified for `verified`. Verifying may have waited for the issuer,
+/// so the workload identity and its issuer are read again.
 ///
 /// # Errors
 /// See [`NoKey`].
 pub async fn exchange(
     registry: &Registry,
-    by: &Accepting,
+    verified: &Accepting,
     claims: &Map<String, Value>,
 ) -> Result<Exchanged, NoKey> {
-    by.check(claims)?;
     let _counting = COUNTING.lock().await;
-    registry.cache().wait_until_current().await?;
+    let by = &accepting(registry, &verified.name).await?;
+    if !by.has_verified(verified) {
+        let why = "the workload identity or its trusted issuer was replaced during the exchange";
+        return Err(NoKey::Unusable(why));
+    }
+    by.check(claims)?;
     let (owner, owner_name) = by.owner(registry)?;
     let now = registry.source().now().unix_seconds();
     let live = registry.cache().principals().workload_key_count(&by.uid, now);
     if i64::try_from(live).unwrap_or(i64::MAX) >= by.spec.max_live {
         return Err(NoKey::TooMany);
     }
-    let max = registry.key_policy().max_ttl_seconds;
-    let ttl = max.map_or(by.spec.ttl, |max| max.min(by.spec.ttl));
+    let limits = [registry.key_policy().max_ttl_seconds, by.left_of_maker(registry, now)?];
+    let ttl = limits.into_iter().flatten().fold(by.spec.ttl, i64::min);
     let key = key_of(by, &owner, claims, ttl)?;
     let writing = Writing {
         manager: MANAGER.to_owned(),

@@ -16,7 +16,7 @@ use postern_auth::forbidden::forbidden_message;
 use postern_auth::identity::Identity;
 use postern_auth::policy::{Decision, Policy};
 use postern_kinds::action::{Action, ActionRight};
-use postern_kinds::{AnyKind, Caller, MANAGEMENT_V1, Owner, RequiredRight, Verb};
+use postern_kinds::{AnyKind, Caller, MANAGEMENT_V1, Owner, RequiredRight, Right, Verb};
 use postern_meta::status::{ApiError, StatusCause};
 use postern_meta::time::Timestamp;
 
@@ -238,12 +238,18 @@ impl Permit {
     /// Checks that it covers a new object with this owner.
     ///
     /// # Errors
-    /// 403 in the words of kube-apiserver.
+    /// 403 in the words of kube-apiserver, with the permission on the owner that is enough.
     pub(crate) fn check_owned_by(&self, owner: Option<&Owner>) -> Result<(), ApiError> {
         if self.covers_owned_by(owner) {
             return Ok(());
         }
-        Err(self.forbidden())
+        let right = owner.and_then(|owner| self.kind().delegated_right(self.target.verb, owner));
+        Err(match right {
+            Some(Right { verb, resource, name, .. }) => self.forbidden().with_hint(&format!(
+                "{verb} on {resource}/{name} is enough, because it is the owner"
+            )),
+            None => self.forbidden(),
+        })
     }
 
     /// Checks that it covers a corrupt object, of which only the name is known.

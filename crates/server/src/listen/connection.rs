@@ -239,11 +239,17 @@ impl Connection {
         if !self.client.is_authenticated() {
             transfer.keep(self.client.served.clone().acquire_owned().await);
         }
-        let request = request.map(IncomingBody::new);
+        let (parts, incoming) = request.into_parts();
+        let (body, leftover) = IncomingBody::with_leftover(incoming, &parts.headers);
+        let request = Request::from_parts(parts, body);
         let stream = transfer.take_stream();
         let mut reply = pipeline::handle(&self.server, &self.client, request, stream).await;
         if reply.guard.is_refused {
             return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
+        }
+        if let Some(leftover) = leftover {
+            // The stream of an unread body is reset, and some clients then drop the response.
+            let _ = leftover.read().await;
         }
         // A stream that began before the connection's first valid key now counts for the owner of the connection.
         if reply.guard.is_authenticated()

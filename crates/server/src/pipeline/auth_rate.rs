@@ -27,41 +27,48 @@ struct Window {
     of_address: HashMap<IpAddr, u32>,
 }
 
-impl AuthRate {
-    /// Counts a request at a time, in seconds since 1970.
-    ///
-    /// # Errors
-    /// 429 with the seconds until the next minute.
-    pub(super) fn count(&self, address: IpAddr, now_unix_seconds: i64) -> Result<(), ApiError> {
+impl Window {
+    /// The counts of the minute of a time.
+    fn at(&mut self, now_unix_seconds: i64) -> &mut Self {
         let minute = now_unix_seconds.div_euclid(MINUTE_SECONDS);
-        let mut window = self.0.lock();
-        if window.minute != minute {
-            *window = Window { minute, ..Window::default() };
+        if self.minute != minute {
+            *self = Self { minute, ..Self::default() };
         }
-        let network = network_of(address);
-        let of_address = window.of_address.get(&network).copied().unwrap_or_default();
-        if window.total >= MAX_OF_ALL || of_address >= MAX_PER_ADDRESS {
-            let left = MINUTE_SECONDS - now_unix_seconds.rem_euclid(MINUTE_SECONDS);
-            let retry_after = u32::try_from(left).unwrap_or(1);
-            let message = "too many requests for logins: try again later";
-            return Err(ApiError::too_many_requests(message, retry_after));
+        self
+    }
+
+    fn check(&self, network: IpAddr, now_unix_seconds: i64) -> Result<(), ApiError> {
+        let of_address = self.of_address.get(&network).copied().unwrap_or_default();
+        if self.total < MAX_OF_ALL && of_address < MAX_PER_ADDRESS {
+            return Ok(());
         }
-        window.total += 1;
-        window.of_address.insert(network, of_address + 1);
-        Ok(())
+        let left = MINUTE_SECONDS - now_unix_seconds.rem_euclid(MINUTE_SECONDS);
+        let retry_after = u32::try_from(left).unwrap_or(1);
+        let message = "too many requests for logins: try again later";
+        Err(ApiError::too_many_requests(message, retry_after))
     }
 }
 
 impl AuthRate {
-    /// Takes a request back that was counted in this minute: a client that was given what it asked for is no attacker.
-    pub(super) fn forgive(&self, address: IpAddr, now_unix_seconds: i64) {
-        let mut window = self.0.lock();
-        if window.minute == now_unix_seconds.div_euclid(MINUTE_SECONDS) {
-            window.total = window.total.saturating_sub(1);
-            if let Some(count) = window.of_address.get_mut(&network_of(address)) {
-                *count = count.saturating_sub(1);
-            }
-        }
+    /// Checks whether one more request would be served at a time, in seconds since 1970.
+    ///
+    /// # Errors
+    /// 429 with the seconds until the next minute.
+    pub(super) fn check(&self, address: IpAddr, now_unix_seconds: i64) -> Result<(), ApiError> {
+        self.0.lock().at(now_unix_seconds).check(network_of(address), now_unix_seconds)
+    }
+
+    /// Counts a request at a time, in seconds since 1970.
+    ///
+    /// # Errors
+    /// 429 with the seconds until the next minute. The request is not counted then.
+    pub(super) fn count(&self, address: IpAddr, now_unix_seconds: i64) -> Result<(), ApiError> {
+        let (mut window, network) = (self.0.lock(), network_of(address));
+        let window = window.at(now_unix_seconds);
+        window.check(network, now_unix_seconds)?;
+        window.total += 1;
+        *window.of_address.entry(network).or_default() += 1;
+        Ok(())
     }
 }
 
@@ -102,18 +109,16 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_forgiven_does_not_count() {
+    fn a_check_does_not_count() {
         let rate = AuthRate::default();
-        for _ in 0..2 * MAX_OF_ALL {
-            rate.count(address(1), 60).unwrap();
-            rate.forgive(address(1), 119);
+        for _ in 0..2 * MAX_PER_ADDRESS {
+            rate.check(address(1), 60).unwrap();
         }
-        // One of an earlier minute does not count now.
-        rate.forgive(address(1), 120);
         for _ in 0..MAX_PER_ADDRESS {
             rate.count(address(1), 60).unwrap();
         }
-        assert!(rate.count(address(1), 60).is_err());
+        assert_eq!(rate.check(address(1), 119).unwrap_err().retry_after_seconds(), Some(1));
+        rate.check(address(1), 120).unwrap();
     }
 
     #[test]

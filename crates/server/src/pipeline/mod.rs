@@ -45,7 +45,7 @@ use crate::audit::{self, AuditContext, SignIn};
 use crate::endpoints::{console, documents, health, jwks, version};
 use crate::gateway::relay;
 use crate::metrics::{self, Measured};
-use crate::sso::{Sso, Visit};
+use crate::sso::{self, Sso, Visit};
 use crate::stages::authenticate::{AuthenticationView, authenticate, names_a_key};
 use crate::stages::authorize::{Authorized, authorize};
 use crate::stages::impersonate::{Acting, impersonate};
@@ -195,7 +195,16 @@ fn count_login(server: &Server, client: &Client) -> Result<(), ApiError> {
     server.auth_rate.count(client.peer.address(), server.source.now().unix_seconds())
 }
 
-/// Counts a request of a login. If it is one too many, it is recorded, and this is its response.
+/// Checks that an address has not sent too many requests whose tokens were refused. Such a request counts when it is
+/// refused: many pipelines may have one address, and a provider may end many sessions at once.
+///
+/// # Errors
+/// 429 when there were too many.
+fn check_token_rate(server: &Server, client: &Client) -> Result<(), ApiError> {
+    server.token_rate.check(client.peer.address(), server.source.now().unix_seconds())
+}
+
+/// Counts or checks a request of a login. If it is one too many, it is recorded, and this is its response.
 fn rejected_login(
     server: &Server,
     client: &Client,
@@ -203,14 +212,17 @@ fn rejected_login(
     audit_id: &HeaderValue,
     measured: &mut Measured,
 ) -> Option<Response<Body>> {
-    let error = count_login(server, client).err()?;
+    let path = request.uri().path();
+    let limited =
+        if Sso::needs_token(path) { check_token_rate } else { count_login }(server, client);
+    let error = limited.err()?;
     let code = StatusCode::TOO_MANY_REQUESTS;
     let of = (request.uri(), request.headers());
     let record = SignIn::begin(&server.audit, of, client.peer.address(), audit_id);
     record.end(code, Some(&error.status().message));
-    measured.set_public_path(request.uri().path());
+    measured.set_public_path(path);
     server.metrics.count(measured, code);
-    Some(respond::error(&error, Format::Json, false))
+    Some(sso::error(path, &error))
 }
 
 /// Whether a request reads or ends a session. It counts as a login only if there is no session: a user who has one must
@@ -225,24 +237,24 @@ async fn sign_in(
     server: &Arc<Server>,
     client: &Client,
     request: Request<IncomingBody>,
-    mut guard: ResponseGuard,
+    guard: ResponseGuard,
     audit_id: &HeaderValue,
     browser_headers: BrowserHeaders,
     mut measured: Measured,
 ) -> Reply {
     measured.set_public_path(request.uri().path());
     let head = request.method() == Method::HEAD;
-    let needs_token = Sso::needs_token(request.uri().path());
+    let path = request.uri().path().to_owned();
     let has_console = server.console.is_some();
     let visit = Visit { address: client.peer.address(), audit_id, has_console };
     let mut response = match check_phase(server) {
         Ok(()) => Box::pin(server.sso.serve(request, visit)).await,
-        Err(error) => respond::error(&error, Format::Json, false),
+        Err(error) => sso::error(&path, &error),
     };
-    guard.is_refused = response.status() == StatusCode::TOO_MANY_REQUESTS;
-    if needs_token && response.status() == StatusCode::OK {
-        // Many pipelines may have one address, and a provider may end many sessions at once.
-        server.auth_rate.forgive(client.peer.address(), server.source.now().unix_seconds());
+    if Sso::needs_token(&path) && sso::is_refused_token(&response) {
+        let now = server.source.now().unix_seconds();
+        // If it is one too many, the next request is the first that gets no answer.
+        let _ = server.token_rate.count(client.peer.address(), now);
     }
     server.metrics.count(&measured, response.status());
     browser_headers.add_to(response.headers_mut());

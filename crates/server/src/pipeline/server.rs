@@ -35,6 +35,8 @@ pub(crate) struct Server {
     pub(super) metrics: Arc<Metrics>,
     /// The rate limit of logins.
     pub(super) auth_rate: AuthRate,
+    /// Of requests with tokens of providers. They do not use up the logins of people at the same address.
+    pub(super) token_rate: AuthRate,
     /// The web console, if it is served.
     pub(super) console: Option<Console>,
     loaded: AtomicBool,
@@ -82,6 +84,7 @@ impl Server {
             flow: Arc::new(Flow::new(limits)),
             metrics,
             auth_rate: AuthRate::default(),
+            token_rate: AuthRate::default(),
             console: None,
             loaded: AtomicBool::new(false),
             gateway,

@@ -32,7 +32,7 @@ impl Sso {
     /// If the connector or the provider cannot be used.
     pub(super) async fn start(&self, name: &str, head: &Parts) -> Result<Response<Body>, Refused> {
         let connector = self.connector(name).await?;
-        let query = Form::parse(head.uri.query().unwrap_or_default());
+        let query = Form::parse(head.uri.query().unwrap_or_default()).ok();
         let query = query.ok_or_else(|| Refused::new(StatusCode::BAD_REQUEST, BAD_QUERY))?;
         let provider = self.providers.of_connector(&connector.spec.issuer, &connector.spec.ca_data);
         let discovery = provider.discovery().await.map_err(unavailable)?;
@@ -63,7 +63,7 @@ impl Sso {
         address: IpAddr,
         mut record: SignIn,
     ) -> Response<Body> {
-        let state = Form::parse(head.uri.query().unwrap_or_default());
+        let state = Form::parse(head.uri.query().unwrap_or_default()).ok();
         let suffix = state.as_ref().and_then(|query| query.get("state")?.get(..8));
         let served = self.answered(name, head, address, &mut record).await;
         let mut response = match served {
@@ -91,7 +91,7 @@ impl Sso {
     ) -> Result<Response<Body>, Refused> {
         let connector = self.connector(name).await?;
         record.set_connector(&connector.metadata.name);
-        let query = Form::parse(head.uri.query().unwrap_or_default());
+        let query = Form::parse(head.uri.query().unwrap_or_default()).ok();
         let query = query.ok_or_else(|| Refused::new(StatusCode::BAD_REQUEST, BAD_QUERY))?;
         let login = self.login_of(&connector, &query, head)?;
         let provider = self.providers.of_connector(&connector.spec.issuer, &connector.spec.ca_data);

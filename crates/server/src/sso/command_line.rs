@@ -67,7 +67,7 @@ enum Request {
 pub(super) fn authorize(head: &Parts) -> Result<Response<Body>, Refused> {
     super::allowed(&head.method, &Method::GET)?;
     let bad = |text: &str| Refused::new(StatusCode::BAD_REQUEST, text);
-    let query = Form::parse(head.uri.query().unwrap_or_default());
+    let query = Form::parse(head.uri.query().unwrap_or_default()).ok();
     let query = query.ok_or_else(|| bad(BAD_QUERY))?;
     let Authorization { asked, redirect_uri, state } =
         Authorization::read(&query).map_err(|Invalid(text)| bad(text))?;

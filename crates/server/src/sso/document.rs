@@ -1,7 +1,7 @@
 //! A document of an identity provider: fetched when it is needed, and kept.
 //!
 //! One fetch is under way at a time. After a failure, nothing is asked for a while, and what was good last is used for a
-//! day.
+//! day, unless the present one is needed.
 
 use std::sync::Arc;
 
@@ -83,9 +83,14 @@ impl<T> CachedDocument<T> {
                 known.map_or_else(|| Next::Wait(fetch.clone()), |known| Next::Done(Ok(known)))
             }
             _ if self.is_paused(now, wanted) => {
-                let failure = self.failure.clone();
-                let failure = failure.unwrap_or_else(|| "the provider was not reached".to_owned());
-                Next::Done(self.usable(now, USABLE_SECONDS).ok_or(failure))
+                let known = self.usable(now, USABLE_SECONDS);
+                match (&self.failure, wanted) {
+                    // The present one is not known, and the one that is kept lacks something.
+                    (Some(failure), Wanted::Newest) => Next::Done(Err(failure.clone())),
+                    (failure, _) => Next::Done(known.ok_or_else(|| {
+                        failure.clone().unwrap_or_else(|| "the provider was not reached".to_owned())
+                    })),
+                }
             }
             _ => Next::Fetch,
         }
@@ -170,7 +175,7 @@ impl<T: Send + Sync + 'static> Document<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
     use futures_util::FutureExt as _;
 
@@ -182,21 +187,30 @@ mod tests {
         keys: Document<Vec<usize>>,
         published: Arc<Mutex<Vec<usize>>>,
         fetches: Arc<AtomicUsize>,
+        is_down: Arc<AtomicBool>,
         now: AtomicI64,
     }
 
     impl Scene {
-        async fn get(&self, wanted: Wanted) -> Vec<usize> {
+        async fn try_get(&self, wanted: Wanted) -> Result<Vec<usize>, String> {
             let fetch = || {
                 let (published, fetches) = (self.published.clone(), self.fetches.clone());
+                let is_down = self.is_down.clone();
                 async move {
                     fetches.fetch_add(1, Ordering::SeqCst);
                     tokio::task::yield_now().await;
+                    if is_down.load(Ordering::SeqCst) {
+                        return Err("it is down".to_owned());
+                    }
                     Ok(published.lock().clone())
                 }
             };
             let now = || self.now.load(Ordering::SeqCst);
-            self.keys.get(wanted, now, fetch).await.unwrap().to_vec()
+            self.keys.get(wanted, now, fetch).await.map(|keys| keys.to_vec())
+        }
+
+        async fn get(&self, wanted: Wanted) -> Vec<usize> {
+            self.try_get(wanted).await.unwrap()
         }
 
         /// Whether a token with this key is accepted, as a login verifies it.
@@ -235,6 +249,24 @@ mod tests {
         // One for the known key, one for the first that is unknown, and one each 10 s of 100.
         assert_eq!(scene.fetches.load(Ordering::SeqCst), 1 + 1 + 10);
     }
+
+    #[tokio::test]
+    async fn what_is_kept_counts_during_an_outage_but_is_not_the_present_one() {
+        let scene = Scene::default();
+        *scene.published.lock() = vec![1];
+        assert_eq!(scene.get(Wanted::Newest).await, [1]);
+        scene.is_down.store(true, Ordering::SeqCst);
+        scene.now.store(PAUSE_SECONDS, Ordering::SeqCst);
+        for _ in 0..2 {
+            assert_eq!(scene.try_get(Wanted::Newest).await.unwrap_err(), "it is down");
+            assert_eq!(scene.get(Wanted::Recent).await, [1]);
+        }
+        assert_eq!(scene.fetches.load(Ordering::SeqCst), 2);
+        scene.is_down.store(false, Ordering::SeqCst);
+        scene.now.store(2 * PAUSE_SECONDS, Ordering::SeqCst);
+        assert_eq!(scene.get(Wanted::Newest).await, [1]);
+    }
+
     #[tokio::test]
     async fn a_request_that_ends_early_leaves_the_fetch_to_the_others() {
         let scene = Scene::default();

@@ -1,22 +1,22 @@
 //! The exchange of a workload's token for an access key (RFC 8693), `docs/reference/workload-identity.md`.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::CONTENT_TYPE;
+use http::header::{ALLOW, CONTENT_TYPE, PRAGMA, RETRY_AFTER};
 use http::request::Parts;
-use http::{Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use postern_auth::oidc::jwks::KeySet;
-use postern_auth::oidc::jwt::{Claims, Expected, verify};
+use postern_auth::oidc::jwt::{Claims, Expected, TokenRefused, verify};
+use postern_meta::status::ApiError;
 use postern_registry::actions::exchanges::{Accepting, NoKey, accepting, exchange};
 use serde_json::{Value, json};
 
 use super::command_line::{AUTHORIZATION_CODE, DEVICE_CODE, PENDING};
 use super::form::{Form, MAX_FORM_BYTES};
-use super::{MAX_EXCHANGES, MAX_EXCHANGES_OF_ISSUER, Sso};
+use super::{MAX_EXCHANGES, MAX_EXCHANGES_OF_ISSUER, RETRY_AFTER_SECONDS, Sso, StillPending};
 use crate::audit::SignIn;
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
@@ -38,6 +38,17 @@ const SUBJECT_TYPES: [&str; 2] =
 /// The type of the token that is given.
 const ISSUED_TYPE: &str = "urn:ietf:params:oauth:token-type:access_token";
 
+/// The fields that are not supported, with the errors for them (RFC 8693 section 2.2.2).
+const UNSUPPORTED: [(&str, &str); 4] = [
+    ("actor_token", "invalid_request"),
+    ("actor_token_type", "invalid_request"),
+    ("scope", "invalid_scope"),
+    ("resource", "invalid_target"),
+];
+
+/// The seconds after which a client may ask again if something else must change first.
+const UNAVAILABLE_SECONDS: u32 = 10;
+
 /// Why there is no key if too many exchanges wait for one issuer.
 const TOO_MANY_OF_ISSUER: &str =
     "too many exchanges of tokens of this trusted issuer at once: try again later";
@@ -50,6 +61,7 @@ pub(super) struct NotGiven {
     pub(super) code: StatusCode,
     pub(super) error: &'static str,
     pub(super) reason: String,
+    retry_after_seconds: Option<u32>,
 }
 
 impl NotGiven {
@@ -59,7 +71,7 @@ impl NotGiven {
 
     #[expect(clippy::needless_pass_by_value, reason = "most callers have an error to give away")]
     pub(super) fn of(code: StatusCode, error: &'static str, reason: impl ToString) -> Self {
-        Self { code, error, reason: reason.to_string() }
+        Self { code, error, reason: reason.to_string(), retry_after_seconds: None }
     }
 
     /// The refusal of a token. The caller does not learn why: the workload identity may be of others.
@@ -68,7 +80,13 @@ impl NotGiven {
     }
 
     pub(super) fn unavailable(reason: impl ToString) -> Self {
-        Self::of(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", reason)
+        Self::later(StatusCode::SERVICE_UNAVAILABLE, reason, UNAVAILABLE_SECONDS)
+    }
+
+    /// A refusal of now: the same request may succeed after some seconds.
+    fn later(code: StatusCode, reason: impl ToString, seconds: u32) -> Self {
+        let refused = Self::of(code, "temporarily_unavailable", reason);
+        Self { retry_after_seconds: Some(seconds), ..refused }
     }
 
     /// The response. The caller learns no reason of `invalid_grant`.
@@ -77,7 +95,32 @@ impl NotGiven {
         if self.error != "invalid_grant" {
             answer["error_description"] = Value::String(self.reason);
         }
-        respond::value(self.code, &answer, false)
+        let mut response = answered(self.code, &answer);
+        if let Some(seconds) = self.retry_after_seconds {
+            response.headers_mut().insert(RETRY_AFTER, seconds.into());
+        }
+        if self.code == StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+        }
+        if self.error == PENDING {
+            response.extensions_mut().insert(StillPending);
+        }
+        response
+    }
+}
+
+/// A response to a request for a key. Old caches know `Pragma` only (RFC 6749 section 5.1).
+fn answered(code: StatusCode, answer: &Value) -> Response<Body> {
+    let mut response = respond::value(code, answer, false);
+    response.headers_mut().insert(PRAGMA, HeaderValue::from_static("no-cache"));
+    response
+}
+
+impl From<&ApiError> for NotGiven {
+    fn from(error: &ApiError) -> Self {
+        let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+        let seconds = error.retry_after_seconds().unwrap_or(UNAVAILABLE_SECONDS);
+        Self::later(code, &error.status().message, seconds)
     }
 }
 
@@ -86,10 +129,10 @@ impl From<NoKey> for NotGiven {
         match no_key {
             NoKey::Unusable(why) => Self::grant(why),
             NoKey::Mismatch(mismatch) => Self::grant(mismatch),
-            NoKey::TooMany => Self::of(
+            NoKey::TooMany => Self::later(
                 StatusCode::TOO_MANY_REQUESTS,
-                "temporarily_unavailable",
                 "the workload identity has as many valid keys as spec.maxLive allows",
+                UNAVAILABLE_SECONDS,
             ),
             NoKey::Failed(error) => Self::unavailable(&error.status().message),
         }
@@ -108,7 +151,7 @@ impl Sso {
         match self.given(head, body, address, &mut record).await {
             Ok(answer) => {
                 record.end(StatusCode::OK, None);
-                respond::value(StatusCode::OK, &answer, false)
+                answered(StatusCode::OK, &answer)
             }
             Err(refused) => {
                 if refused.error != PENDING {
@@ -154,9 +197,10 @@ impl Sso {
                 "subject_token_type must be that of a JWT or an ID token",
             ));
         }
-        for other in ["actor_token", "scope", "resource"] {
+        for (other, error) in UNSUPPORTED {
             if form.get(other).is_some() {
-                return Err(NotGiven::request(&format!("{other} is not supported")));
+                let reason = format!("{other} is not supported");
+                return Err(NotGiven::of(StatusCode::BAD_REQUEST, error, reason));
             }
         }
         if form.get("requested_token_type").is_some_and(|wanted| wanted != ISSUED_TYPE) {
@@ -184,7 +228,7 @@ impl Sso {
         let (issuer, max) = (by.issuer_name(), MAX_EXCHANGES_OF_ISSUER);
         let _place = self.issuers.take(issuer, MAX_EXCHANGES, max).ok_or_else(|| {
             let code = StatusCode::TOO_MANY_REQUESTS;
-            NotGiven::of(code, "temporarily_unavailable", TOO_MANY_OF_ISSUER)
+            NotGiven::later(code, TOO_MANY_OF_ISSUER, RETRY_AFTER_SECONDS)
         })?;
         let provider = match &by.cluster {
             None => self.providers.of_issuer(&by.issuer.issuer, &by.issuer.ca_data),
@@ -192,17 +236,19 @@ impl Sso {
         };
         let keys = provider.keys().await.map_err(NotGiven::unavailable)?;
         let at = provider.keys_at().await.map_err(NotGiven::unavailable)?;
-        let audience = format!("{}{PATH}", self.own_url());
-        let expected = Expected {
-            issuer: &at.issuer,
-            audience: &audience,
-            types: HEADER_TYPES,
-            now: self.now(),
+        let (audience, now) = (format!("{}{PATH}", self.own_url()), self.now());
+        let check = |keys: &KeySet, issuer: &str| {
+            verify(token, keys, &Expected { issuer, audience: &audience, types: HEADER_TYPES, now })
         };
-        let check = |keys: &Arc<KeySet>| verify(token, keys, &expected);
-        let verified = match check(&keys) {
+        let verified = match check(&keys, &at.issuer) {
             Err(refused) if refused.may_need_newer_keys() => {
-                check(&provider.newest_keys().await.map_err(NotGiven::unavailable)?)
+                let newest = provider.newest_keys().await.map_err(NotGiven::unavailable)?;
+                check(&newest, &at.issuer)
+            }
+            // Only a cluster says itself which issuer its tokens name.
+            Err(TokenRefused::Issuer) if by.cluster.is_some() => {
+                let newest = provider.newest_keys_at().await.map_err(NotGiven::unavailable)?;
+                check(&keys, &newest.issuer)
             }
             verified => verified,
         };
@@ -219,9 +265,9 @@ pub(super) async fn form_of(head: &Parts, mut body: IncomingBody) -> Result<Form
     }
     let whole = tokio::time::timeout(BODY_TIMEOUT, bytes_of(&mut body)).await;
     let whole = whole.map_err(|_| NotGiven::request("the body did not arrive in time"))??;
-    let text = std::str::from_utf8(&whole).ok();
-    text.and_then(Form::parse)
-        .ok_or_else(|| NotGiven::request("the body is no form, or has a field twice"))
+    let text =
+        std::str::from_utf8(&whole).map_err(|_| NotGiven::request("the body is not UTF-8"))?;
+    Form::parse(text).map_err(|invalid| NotGiven::request(&format!("the body {invalid}")))
 }
 
 async fn bytes_of(body: &mut IncomingBody) -> Result<BytesMut, NotGiven> {

@@ -2,6 +2,7 @@
 //! two programs may read different values.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
@@ -17,21 +18,55 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove
 /// The fields of a form.
 pub(super) struct Form(BTreeMap<String, String>);
 
+/// What is wrong with a form.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum InvalidForm {
+    /// It has too many bytes or fields.
+    TooLarge,
+    /// A name or a value is not UTF-8.
+    Encoding,
+    /// A field is there twice.
+    Repeated(String),
+}
+
+impl fmt::Display for InvalidForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge => f.write_str("is too large, or has too many fields"),
+            Self::Encoding => f.write_str("has a field that is not UTF-8"),
+            // Other names may be parts of values.
+            Self::Repeated(name)
+                if name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') =>
+            {
+                write!(f, "has the field {name} twice")
+            }
+            Self::Repeated(_) => f.write_str("has a field twice"),
+        }
+    }
+}
+
 impl Form {
-    /// Reads a form; `None` if it is too large, not UTF-8, or has a name twice.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    /// Reads a form.
+    ///
+    /// # Errors
+    /// [`InvalidForm`], such as a name that is there twice.
+    pub(super) fn parse(text: &str) -> Result<Self, InvalidForm> {
         if text.len() > MAX_FORM_BYTES {
-            return None;
+            return Err(InvalidForm::TooLarge);
         }
         let mut fields = BTreeMap::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let known = fields.insert(decoded(name)?, decoded(value)?);
-            if known.is_some() || fields.len() > MAX_FIELDS {
-                return None;
+            let decoded = |text| decoded(text).ok_or(InvalidForm::Encoding);
+            let name = decoded(name)?;
+            if fields.insert(name.clone(), decoded(value)?).is_some() {
+                return Err(InvalidForm::Repeated(name));
+            }
+            if fields.len() > MAX_FIELDS {
+                return Err(InvalidForm::TooLarge);
             }
         }
-        Some(Self(fields))
+        Ok(Self(fields))
     }
 
     /// The value of a field, unless it is empty.
@@ -83,7 +118,7 @@ mod tests {
         let many = many.join("&");
         let long = format!("a={}", "x".repeat(MAX_FORM_BYTES));
         for text in ["a=1&a=2", "a=1&%61=2", "a=%ff", many.as_str(), long.as_str()] {
-            assert!(Form::parse(text).is_none(), "{}", &text[..text.len().min(40)]);
+            assert!(Form::parse(text).is_err(), "{}", &text[..text.len().min(40)]);
         }
     }
 }

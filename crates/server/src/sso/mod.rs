@@ -24,6 +24,7 @@ use http::{Method, Request, Response, StatusCode};
 use postern_auth::oidc::login::StateKey;
 use postern_kinds::connector::{self, Connector};
 use postern_kinds::principal::ConnectorRef;
+use postern_meta::decode::Format;
 use postern_meta::status::ApiError;
 use postern_proxy::UpstreamAddresses;
 use postern_registry::clock::Source;
@@ -59,7 +60,7 @@ const MAX_LOGOUTS_OF_CONNECTOR: usize = 16;
 const MAX_EXCHANGES: usize = 48;
 
 /// The exchanges that verify tokens of one trusted issuer at once. Each may wait for the keys of the issuer.
-const MAX_EXCHANGES_OF_ISSUER: usize = 16;
+const MAX_EXCHANGES_OF_ISSUER: usize = 32;
 
 /// The most connectors that are listed for a login: more than a page of choices can have.
 const MAX_LISTED: usize = 200;
@@ -91,6 +92,28 @@ pub(crate) struct Sso {
     /// Those of [`Sso::logins`] that verify a token of a trusted issuer, by the name of the issuer.
     issuers: Places,
 }
+
+/// The response to a request that is refused before it is read, in the form that clients of its path expect.
+pub(crate) fn error(path: &str, error: &ApiError) -> Response<Body> {
+    if Sso::is_exchange(path) || path == command_line::DEVICE_PATH {
+        NotGiven::from(error).response()
+    } else {
+        respond::error(error, Format::Json, false)
+    }
+}
+
+/// Whether a request was refused for its token. Refusals because of the load of this server, of a provider that does not
+/// answer, and of a login that still waits for consent, are no fault of the client.
+pub(crate) fn is_refused_token(response: &Response<Body>) -> bool {
+    let code = response.status();
+    code.is_client_error()
+        && code != StatusCode::TOO_MANY_REQUESTS
+        && response.extensions().get::<StillPending>().is_none()
+}
+
+/// Marks the response to a login that still waits for consent.
+#[derive(Clone, Copy)]
+struct StillPending;
 
 /// A request without a credential.
 pub(crate) struct Visit<'a> {
@@ -225,7 +248,7 @@ impl Sso {
                 "startURL": format!("{CONNECTORS}{name}/start"),
             })
         }));
-        json!({ "methods": methods })
+        json!({ "methods": methods, "externalUrl": self.own_url() })
     }
 
     /// Serves a request of a browser or a provider.
@@ -240,7 +263,7 @@ impl Sso {
         let Some(_place) = self.place(head.uri.path()) else {
             record.end(StatusCode::TOO_MANY_REQUESTS, Some(TOO_MANY));
             let error = ApiError::too_many_requests(TOO_MANY, RETRY_AFTER_SECONDS);
-            return respond::error(&error, postern_meta::decode::Format::Json, false);
+            return self::error(head.uri.path(), &error);
         };
         if !visit.has_console && head.uri.path() == command_line::DEVICE_PATH {
             record.end(StatusCode::NOT_FOUND, Some(NO_CONSOLE));

@@ -199,14 +199,19 @@ impl Provider {
         self.keys_at.get(Wanted::Recent, || self.now(), fetch).await
     }
 
+    /// As [`Provider::keys_at`], as it is now: for a token of a cluster that names another issuer.
+    ///
+    /// # Errors
+    /// See [`Provider::discovery`].
+    pub(super) async fn newest_keys_at(&self) -> Result<Arc<KeysAt>, String> {
+        self.keys_at.get(Wanted::Newest, || self.now(), || self.at.clone().keys_at()).await
+    }
+
     async fn wanted_keys(&self, wanted: Wanted) -> Result<Arc<KeySet>, String> {
         let keys_at = self.keys_at().await?;
         let fetch = || {
-            let (at, keys_at) = (self.at.clone(), keys_at.clone());
-            async move {
-                let bytes = at.get(&keys_at.address, jwks::MAX_BYTES).await?;
-                KeySet::parse(&bytes).map_err(|refused| refused.to_string())
-            }
+            let (at, known) = (self.at.clone(), keys_at.clone());
+            async move { at.keys(&known).await }
         };
         self.keys.get(wanted, || self.now(), fetch).await
     }
@@ -235,10 +240,26 @@ impl ProviderAddress {
         Ok(KeysAt { issuer: self.issuer.clone(), address })
     }
 
+    /// The keys at an address. If they are not there, the provider may have moved them.
+    async fn keys(self: Arc<Self>, known: &KeysAt) -> Result<KeySet, String> {
+        let mut bytes = self.fetch(&known.address, jwks::MAX_BYTES).await;
+        if matches!(bytes, Err(Failed::Status(_) | Failed::Redirect)) {
+            let present = self.clone().keys_at().await?;
+            if present.address != known.address {
+                bytes = self.fetch(&present.address, jwks::MAX_BYTES).await;
+            }
+        }
+        let bytes = bytes.map_err(|failed| self.reported(failed))?;
+        KeySet::parse(&bytes).map_err(|refused| refused.to_string())
+    }
+
     async fn get(&self, address: &str, max_bytes: usize) -> Result<bytes::Bytes, String> {
+        self.fetch(address, max_bytes).await.map_err(|failed| self.reported(failed))
+    }
+
+    async fn fetch(&self, address: &str, max_bytes: usize) -> Result<bytes::Bytes, Failed> {
         let asked = Asked { address, authorization: None, form: None, max_bytes };
-        let fetched = self.route.fetch(asked).await;
-        fetched.map(|(_, bytes)| bytes).map_err(|failed| self.reported(failed))
+        self.route.fetch(asked).await.map(|(_, bytes)| bytes)
     }
 
     /// The text of a failure for the person who logs in. The log has the address.

@@ -2,7 +2,7 @@
 //!
 //! A response may be ready before the body is read: an early error, or the response to a GET with an unexpected body.
 //! Over HTTP/1.1, the next request follows the rest of this body. So a short rest is read. Otherwise the connection is
-//! closed after the response.
+//! closed after the response. Over HTTP/2, the stream is reset, and older versions of curl then drop the response.
 
 use std::pin::Pin;
 use std::sync::Arc;

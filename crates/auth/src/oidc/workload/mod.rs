@@ -175,19 +175,41 @@ fn unusable_value(claim: &str, value: &str) -> Option<&'static str> {
     }
 }
 
-/// The claim of a token that does not match. The value is not in it.
+/// The claim for which a token is refused. The value is not in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// The name of the claim.
     pub claim: String,
-    /// Whether the token has the claim.
-    pub is_there: bool,
+    /// What is wrong with it.
+    pub what: Wrong,
+}
+
+/// What is wrong with a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// The token does not have it.
+    Missing,
+    /// It has another value.
+    Value,
+    /// It is a list, an object, or a number with a fraction, which are not compared.
+    Type,
+    /// The list names it wrongly, or lacks it, for the present type of the issuer.
+    List,
 }
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.is_there { "has another value" } else { "is missing" };
-        write!(f, "the claim {} {what}", self.claim)
+        let claim = &self.claim;
+        match self.what {
+            Wrong::Missing => write!(f, "the claim {claim} is missing"),
+            Wrong::Value => write!(f, "the claim {claim} has another value"),
+            Wrong::Type => {
+                write!(f, "the claim {claim} is not a text, a whole number or a boolean")
+            }
+            Wrong::List => {
+                write!(f, "spec.match does not fit the type of the trusted issuer: claim {claim}")
+            }
+        }
     }
 }
 
@@ -200,7 +222,7 @@ pub fn check(
     list: &[ClaimMatch],
     claims: &Map<String, Value>,
 ) -> Result<(), Mismatch> {
-    let mismatch = |claim: &str, is_there| Mismatch { claim: claim.to_owned(), is_there };
+    let mismatch = |claim: &str, what| Mismatch { claim: claim.to_owned(), what };
     if let Some(problem) = problems(of, list).first() {
         let claim = match problem {
             InvalidMatch::Missing(any) => any.first().copied().unwrap_or_default(),
@@ -208,18 +230,18 @@ pub fn check(
                 list.get(*index).map_or("", |entry| entry.claim.as_str())
             }
         };
-        return Err(mismatch(claim, false));
+        return Err(mismatch(claim, Wrong::List));
     }
     for entry in list {
-        let Some(found) = claim_of(of, claims, &entry.claim).and_then(text_of) else {
-            return Err(mismatch(&entry.claim, false));
-        };
+        let found = claim_of(of, claims, &entry.claim);
+        let found = found.ok_or_else(|| mismatch(&entry.claim, Wrong::Missing))?;
+        let found = text_of(found).ok_or_else(|| mismatch(&entry.claim, Wrong::Type))?;
         let has_value = entry.values.iter().any(|value| match value.strip_suffix('*') {
             Some(beginning) if entry.claim == REF => found.starts_with(beginning),
             _ => *value == found,
         });
         if !has_value {
-            return Err(mismatch(&entry.claim, true));
+            return Err(mismatch(&entry.claim, Wrong::Value));
         }
     }
     check_event(of, list, claims)
@@ -238,7 +260,8 @@ fn check_event(
     match event {
         Some(event) if !event.starts_with(PULL_REQUEST) => Ok(()),
         // A token without the claim is not from a run that we know of.
-        event => Err(Mismatch { claim: EVENT.to_owned(), is_there: event.is_some() }),
+        Some(_) => Err(Mismatch { claim: EVENT.to_owned(), what: Wrong::Value }),
+        None => Err(Mismatch { claim: EVENT.to_owned(), what: Wrong::Missing }),
     }
 }
 

@@ -150,7 +150,7 @@ fn claims_of_other_platforms_are_compared_as_texts() {
     assert_eq!(check(&of(flat)).unwrap_err().to_string(), "the claim namespace is missing");
     let other = json!({ "namespace": "ci", "serviceaccount": { "name": "other" } });
     let refused = check(&changed(claims, "kubernetes.io", other)).unwrap_err();
-    assert_eq!(refused, Mismatch { claim: "serviceaccount".to_owned(), is_there: true });
+    assert_eq!(refused, Mismatch { claim: "serviceaccount".to_owned(), what: Wrong::Value });
 }
 
 mod properties {

@@ -1,0 +1,113 @@
+//! Exchanges while their trusted issuer is slow, unreachable or changed.
+
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use postern_tests::identity_provider::{Raw, exchange_form, post_form};
+use postern_tests::rights::{path, set};
+use postern_tests::wait;
+use serde_json::{Value, json};
+
+use super::workloads::{Workloads, claims};
+
+const DISCOVERY: &str = "/.well-known/openid-configuration";
+
+/// Makes the issuer slow: its discovery document takes this time.
+fn be_slow(workloads: &Workloads, delay: Duration) {
+    workloads.provider.set(|state| {
+        let raw = Raw { delay, ..Raw::of(200, state.discovery().to_string()) };
+        state.raw.insert(DISCOVERY, raw);
+    });
+}
+
+#[tokio::test]
+async fn many_pipelines_of_one_address_start_together() {
+    let workloads = Workloads::start().await;
+    be_slow(&workloads, Duration::from_millis(300));
+    let form = exchange_form(&workloads.provider.token(&claims()), "deploy");
+    let exchanged = join_all((0..40).map(|_| post_form(&workloads.admin, &form))).await;
+    let later: Vec<_> = exchanged.iter().filter(|response| response.status != 200).collect();
+    assert!(later.len() <= 8, "{} of 40", later.len());
+    for response in &later {
+        assert_eq!((response.status, response.headers["retry-after"].as_bytes()), (429, &b"1"[..]));
+    }
+    // Those that were told to come again do not count as refused.
+    let again = join_all((0..30).map(|_| post_form(&workloads.admin, &form))).await;
+    assert!(again.iter().all(|response| response.status == 200));
+}
+
+#[tokio::test]
+async fn pipelines_that_are_refused_leave_the_logins_of_people_alone() {
+    let workloads = Workloads::start().await;
+    let wrong = exchange_form("a.b.c", "deploy");
+    for _ in 0..30 {
+        assert_eq!(post_form(&workloads.admin, &wrong).await.status, 400);
+    }
+    let limited = post_form(&workloads.admin, &wrong).await;
+    assert!(limited.headers.contains_key("retry-after"));
+    assert_eq!(limited.expect(429)["error"], "temporarily_unavailable");
+    let start = workloads.admin.get("/auth/oidc/none/start").without("authorization");
+    assert_eq!(start.send().await.status, 404, "there is no such connector");
+}
+
+/// The reading of a secret by a key that is exchanged while the workload identity is changed.
+async fn reading_after(change: Value) -> Option<u16> {
+    let workloads = Workloads::start().await;
+    be_slow(&workloads, Duration::from_secs(3));
+    let changed = async {
+        let provider = &workloads.provider;
+        wait::until("the exchange waits for the issuer", async || {
+            (provider.asked(DISCOVERY) > 0).then_some(())
+        })
+        .await;
+        set(&workloads.admin, &path("workloadidentities", "deploy"), change).await;
+    };
+    let (given, ()) = join(workloads.exchange(json!({})), changed).await;
+    let key = given.json()["access_token"].as_str().map(str::to_owned)?;
+    let secret = postern_tests::objects::secret_path("db");
+    Some(workloads.admin.with_token(&key).get(&secret).send().await.status)
+}
+
+#[tokio::test]
+async fn a_change_during_an_exchange_counts() {
+    assert_eq!(reading_after(json!({ "disabled": true })).await, None);
+    let other = json!({ "scope": { "rules": [{
+        "verbs": ["get"], "resources": [{
+            "group": "management.platform.sh", "resources": ["sharedsecrets"],
+            "resourceNames": ["other"],
+        }],
+    }] } });
+    let read = reading_after(other).await;
+    assert!(matches!(read, Some(403 | 404)), "{read:?}");
+}
+
+#[tokio::test]
+async fn an_outage_of_the_keys_is_no_fault_of_the_token() {
+    let workloads = Workloads::start().await;
+    workloads.exchange(json!({})).await.expect(200);
+    workloads.provider.set(|state| {
+        state.raw.insert("/keys", Raw::of(503, ""));
+        state.header = json!({ "kid": "new" });
+    });
+    let late = workloads.exchange(json!({})).await;
+    assert!(late.headers.contains_key("retry-after"));
+    assert_eq!(late.expect(503)["error"], "temporarily_unavailable");
+    // A key that is known still counts.
+    workloads.provider.set(|state| state.header = json!({}));
+    workloads.exchange(json!({})).await.expect(200);
+}
+
+#[tokio::test]
+async fn keys_that_were_moved_are_found() {
+    let workloads = Workloads::start().await;
+    workloads.exchange(json!({})).await.expect(200);
+    workloads.provider.set(|state| {
+        state.rotate_keys("key-2");
+        let moved = format!("{}/moved", state.discovery()["issuer"].as_str().unwrap());
+        state.discovery = json!({ "jwks_uri": moved });
+        state.raw.insert("/keys", Raw::of(404, ""));
+        let keys = state.key_set().to_string();
+        state.raw.insert("/moved", Raw::of(200, keys));
+    });
+    workloads.exchange(json!({})).await.expect(200);
+}
