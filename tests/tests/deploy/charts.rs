@@ -60,7 +60,8 @@ fn every_chart_passes_the_strict_lint_with_all_values() {
 }
 
 /// What is in front of the version of the chart in a rendered object.
-const PLACES_OF_VERSION: [&str; 4] = ["postern-", "postern-agent-", "version: \"", "postern:"];
+const PLACES_OF_VERSION: [&str; 5] =
+    ["postern-", "postern-agent-", "version: ", "version: \"", "postern:"];
 
 /// A version of the chart is in each label. The golden files have a word in its place, so that a release does not
 /// change them all.
@@ -135,6 +136,11 @@ fn every_object_names_its_namespace_and_its_release() {
     }
 }
 
+/// The values of a chart that need no others.
+pub(crate) fn smallest(name: &str) -> std::path::PathBuf {
+    case(name, if name == "postern" { "defaults" } else { "service-account" })
+}
+
 /// A chart, values that cannot be used, and the message.
 const WRONG: &[(&str, &str, &str)] = &[
     (
@@ -182,6 +188,42 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("postern", "keyring.secretName=a", "store.url is empty"),
     ("postern", "store.caSecret.name=a", "store.url is empty"),
     ("postern", "externalUrl=http://a", "at '/externalUrl'"),
+    ("postern", "externalUrl=https://a?b", "at '/externalUrl'"),
+    ("postern", "hosts={postern.example.com:8443}", "at '/hosts/0'"),
+    ("postern", "hosts={a..b}", "at '/hosts/0'"),
+    ("postern", "hosts={Postern.example.com}", "at '/hosts/0'"),
+    ("postern", "hosts={192.0.2}", "at '/hosts/0'"),
+    ("postern", "hosts={a:b:c}", "at '/hosts/0'"),
+    ("postern", "listenAddress=192.0.2", "at '/listenAddress'"),
+    ("postern", "clusterDomain=a..b", "at '/clusterDomain'"),
+    ("postern", "tls.secretName=a..b", "at '/tls/secretName'"),
+    ("postern", "fullnameOverride=a.b", "at '/fullnameOverride'"),
+    ("postern", "fullnameOverride=1a", "at '/fullnameOverride'"),
+    ("postern", "nameOverride=a.b", "at '/nameOverride'"),
+    ("postern", "service.nodePort=30443", "service.type is ClusterIP"),
+    ("postern", "service.externalTrafficPolicy=Local", "service.type is ClusterIP"),
+    (
+        "postern",
+        "service.type=NodePort,service.loadBalancerSourceRanges={192.0.2.0/24}",
+        "service.loadBalancerSourceRanges needs the service.type LoadBalancer",
+    ),
+    (
+        "postern",
+        "service.type=LoadBalancer,service.loadBalancerSourceRanges={all/0}",
+        "at '/service/loadBalancerSourceRanges/0'",
+    ),
+    ("postern", "podLabels.app\\.kubernetes\\.io/name=a", "podLabels has app.kubernetes.io/name"),
+    (
+        "postern",
+        "podLabels.app\\.kubernetes\\.io/instance=a",
+        "podLabels has app.kubernetes.io/instance",
+    ),
+    ("postern", "podAnnotations.checksum/settings=a", "podAnnotations has checksum/settings"),
+    (
+        "postern",
+        "networkPolicy.storePeers[0].podSelector.a=b",
+        "networkPolicy.storePeers is added to networkPolicy.egress",
+    ),
     ("postern", "ingress.enabled=true", "hosts has no name"),
     ("postern", "tlsRoute.enabled=true,hosts={192.0.2.7}", "hosts has no name"),
     ("postern", "tlsRoute.enabled=true,hosts={a}", "tlsRoute.parentRefs is empty"),
@@ -190,6 +232,21 @@ const WRONG: &[(&str, &str, &str)] = &[
         "postern",
         "metrics.serviceMonitor.enabled=true",
         "metrics.serviceMonitor.tokenSecret.name is empty",
+    ),
+    (
+        "postern",
+        "metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.tokenSecret.name=a",
+        "metrics.serviceMonitor.caSecret.name is empty",
+    ),
+    (
+        "postern",
+        "metrics.serviceMonitor.tokenSecret.key=a/b",
+        "at '/metrics/serviceMonitor/tokenSecret/key'",
+    ),
+    (
+        "postern",
+        "metrics.prometheusRule.runbookBaseUrl=a",
+        "at '/metrics/prometheusRule/runbookBaseUrl'",
     ),
     ("postern-agent", "cluster=", "cluster is empty"),
     ("postern-agent", "server.url=", "server.url is empty"),
@@ -208,23 +265,111 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "postern-agent",
         "advertise.host=a.example.com,advertise.ca=secret",
-        "advertise.caSecret.name is empty",
+        "set both advertise.ca to secret and advertise.caSecret.name",
     ),
+    (
+        "postern-agent",
+        "advertise.host=a.example.com,advertise.caSecret.name=a",
+        "set both advertise.ca to secret and advertise.caSecret.name",
+    ),
+    ("postern-agent", "advertise.host=a..b", "at '/advertise/host'"),
+    ("postern-agent", "advertise.host=a:b:c", "at '/advertise/host'"),
+    ("postern-agent", "service.type=LoadBalancer", "advertise.host is empty"),
+    ("postern-agent", "service.port=8443", "advertise.host is empty"),
+    ("postern-agent", "networkPolicy.from[0].podSelector.a=b", "advertise.host is empty"),
+    ("postern-agent", "networkPolicy.metricsFrom[0].podSelector.a=b", "metrics.enabled is false"),
+    ("postern-agent", "advertise.host=a,service.nodePort=30443", "service.type is ClusterIP"),
+    (
+        "postern-agent",
+        "advertise.host=a,service.loadBalancerSourceRanges={192.0.2.0/24}",
+        "service.loadBalancerSourceRanges needs the service.type LoadBalancer",
+    ),
+    (
+        "postern-agent",
+        "podLabels.app\\.kubernetes\\.io/name=a",
+        "podLabels has app.kubernetes.io/name",
+    ),
+    ("postern-agent", "podAnnotations.checksum/files=a", "podAnnotations has checksum/files"),
     ("postern-agent", "settings.key-file=/x", "additional properties 'key-file' not allowed"),
     ("postern-agent", "metrics.serviceMonitor.enabled=true", "metrics.enabled is false"),
     ("postern-agent", "virtualClusters[0].name=x", "missing property 'namespace'"),
+    (
+        "postern-agent",
+        "virtualClusters[0].name=x,virtualClusters[0].namespace=a.b",
+        "at '/virtualClusters/0/namespace'",
+    ),
+    (
+        "postern-agent",
+        "virtualClusters[0].name=x,virtualClusters[0].namespace=a,rbac.create=false",
+        "virtualClusters creates Roles for the ServiceAccount",
+    ),
+    (
+        "postern-agent",
+        "virtualClusters[0].name=x,virtualClusters[0].namespace=a,upstream.kubeconfigSecret.name=a",
+        "virtualClusters creates Roles for the ServiceAccount",
+    ),
 ];
 
 #[test]
 fn a_wrong_value_is_refused_with_a_message_that_names_it() {
+    for name in CHARTS {
+        template(name, &smallest(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
     for (name, wrong, message) in WRONG {
-        let chart = chart(name);
-        let values = case(name, if *name == "postern" { "defaults" } else { "service-account" });
+        let (chart, values) = (chart(name), smallest(name));
         let [chart, values] = [&chart, &values].map(|path| path.to_str().unwrap());
         let words = ["template", "main", chart, "--values", values];
-        run(&words).unwrap_or_else(|error| panic!("{name}: {error}"));
         let refused = run(&[&words[..], &["--set", wrong]].concat()).unwrap_err();
         assert!(refused.contains(message), "{name} --set {wrong}: {refused}");
+    }
+}
+
+/// The objects of a release, or the error. The Services of the agent need a host.
+fn release(chart_name: &str, release: &str, more: &[&str]) -> Result<String, String> {
+    let (chart, values) = (chart(chart_name), smallest(chart_name));
+    let [chart, values] = [&chart, &values].map(|path| path.to_str().unwrap());
+    let host: &[&str] =
+        if chart_name == "postern" { &[] } else { &["--set", "advertise.host=a.example.com"] };
+    let words = ["template", release, chart, "--namespace", "456", "--values", values];
+    run(&[&words, host, more].concat())
+}
+
+#[test]
+fn a_name_is_a_string_and_a_service_can_have_it() {
+    for name in CHARTS {
+        let refused = release(name, "123", &[]).unwrap_err();
+        let message = format!("the name of the objects is 123-{name}, and the name of a Service");
+        assert!(refused.contains(&message), "{refused}");
+
+        let more = "fullnameOverride=on,nameOverride=789,priorityClassName=off";
+        let mut words = vec!["--set-string", more];
+        if name == "postern-agent" {
+            words.extend([
+                "--set-string",
+                "virtualClusters[0].namespace=1,virtualClusters[0].name=2",
+            ]);
+        }
+        let text = release(name, "123", &words).unwrap();
+        for object in objects(&text) {
+            let metadata = &object["metadata"];
+            assert!(metadata["name"].is_string(), "{name}: {metadata}");
+            let namespace = metadata.get("namespace");
+            assert!(namespace.is_none_or(Value::is_string), "{name}: {metadata}");
+            let labels = metadata["labels"].as_object().unwrap();
+            assert!(labels.values().all(Value::is_string), "{name}: {metadata}");
+        }
+        // For the YAML of Kubernetes, these words are booleans.
+        for word in ["on", "off"] {
+            assert!(text.contains(&format!(": \"{word}\"\n")), "{name}: {word}");
+            assert!(!text.contains(&format!(": {word}\n")), "{name}: {word}");
+        }
+
+        let text = release(name, "a.b", &[]).unwrap();
+        let services = objects(&text).into_iter().filter(|one| one["kind"] == "Service");
+        let names: Vec<_> = services.map(|one| one["metadata"]["name"].clone()).collect();
+        assert!(!names.is_empty(), "{name}");
+        let has_dot = |one: &Value| one.as_str().unwrap().contains('.');
+        assert!(!names.iter().any(has_dot), "{name}: {names:?}");
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use postern_tests::kubectl::repository;
 use serde_json::Value;
 
-use super::charts::compare;
-use super::helm::{CHARTS, chart};
+use super::charts::{compare, smallest};
+use super::helm::{CHARTS, chart, objects, run};
 
 /// The lines around the table.
 const BEGIN: &str = "<!-- The table is made from values.yaml and values.schema.json. -->\n";
@@ -141,6 +141,68 @@ fn the_schema_allows_no_unknown_value() {
     }
     for name in CHARTS {
         check(name, &schema(name));
+    }
+}
+
+/// Whether the schema refuses null for a value.
+fn is_required(schema: &Value, path: &str) -> bool {
+    let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
+    let fields = parent.split('.').filter(|field| !field.is_empty());
+    let pointer: String = fields.map(|field| format!("/properties/{field}")).collect();
+    let required = schema.pointer(&pointer).unwrap()["required"].as_array();
+    required.is_some_and(|names| names.iter().any(|one| one == name))
+}
+
+/// The output of a chart whose values at these paths are null.
+fn with_null<'a>(
+    chart_name: &str,
+    paths: impl Iterator<Item = &'a String>,
+) -> Result<String, String> {
+    let (chart, values) = (chart(chart_name), smallest(chart_name));
+    let [chart, values] = [&chart, &values].map(|path| path.to_str().unwrap());
+    let nulls: Vec<_> = paths.map(|path| format!("{path}=null")).collect();
+    run(&["template", "main", chart, "--values", values, "--set", &nulls.join(",")])
+}
+
+fn has_null(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(values) => values.iter().any(has_null),
+        Value::Object(fields) => fields.values().any(has_null),
+        _ => false,
+    }
+}
+
+/// For helm, null removes a default.
+#[test]
+fn a_value_that_is_null_is_empty_or_the_message_names_it() {
+    for name in CHARTS {
+        let schema = schema(name);
+        let mut paths = BTreeSet::new();
+        for Row { path, .. } in rows("", &schema, &values(name)) {
+            paths.extend(path.match_indices('.').map(|(end, _)| path[..end].to_owned()));
+            paths.insert(path);
+        }
+        let (required, optional): (Vec<_>, Vec<_>) =
+            paths.into_iter().partition(|path| is_required(&schema, path));
+        // A value that is null hides those below it.
+        for depth in 0..3 {
+            let of_depth = || required.iter().filter(|path| path.matches('.').count() == depth);
+            let refused = with_null(name, of_depth()).unwrap_err();
+            for path in of_depth() {
+                let word = format!("'{}'", path.rsplit('.').next().unwrap());
+                assert!(refused.contains(&word), "{name}: {path}: {refused}");
+            }
+        }
+        let given = std::fs::read_to_string(smallest(name)).unwrap();
+        let given: Value = serde_saphyr::from_str(&given).unwrap();
+        let is_given =
+            |path: &str| given.pointer(&format!("/{}", path.replace('.', "/"))).is_some();
+        let text = with_null(name, optional.iter().filter(|path| !is_given(path))).unwrap();
+        assert!(!text.contains("<nil>"), "{name}: {text}");
+        for object in objects(&text) {
+            assert!(!has_null(&object), "{name}: {object}");
+        }
     }
 }
 

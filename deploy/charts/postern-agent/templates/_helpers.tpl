@@ -3,24 +3,25 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* The name of the objects. It leaves room for the endings of the Secrets. */}}
+{{/* The name of the objects. It leaves room for the endings of the Secrets, and has no dots, because a Service has it. */}}
 {{- define "postern-agent.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
 {{- else -}}
 {{- $name := include "postern-agent.name" . -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- $release := .Release.Name | replace "." "-" -}}
+{{- if contains $name $release -}}
+{{- $release | trunc 52 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
+{{- printf "%s-%s" $release $name | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
 {{/* The labels that never change: the selector of a Deployment is immutable. */}}
 {{- define "postern-agent.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "postern-agent.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "postern-agent.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "postern-agent.labels" -}}
@@ -31,10 +32,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/component: agent
 {{- end -}}
 
+{{/* The labels of the chart together with labels from the values, which win. */}}
+{{- define "postern-agent.labelsWith" -}}
+{{- toYaml (merge (dict) (default (dict) .more) (include "postern-agent.labels" .root | fromYaml)) -}}
+{{- end -}}
+
 {{/* The name, the namespace and the labels of an object. */}}
 {{- define "postern-agent.metadata" -}}
-name: {{ include "postern-agent.fullname" . }}
-namespace: {{ .Release.Namespace }}
+name: {{ include "postern-agent.fullname" . | quote }}
+namespace: {{ .Release.Namespace | quote }}
 labels:
   {{- include "postern-agent.labels" . | nindent 2 }}
 {{- end -}}
@@ -62,7 +68,7 @@ labels:
 
 {{/* The host of advertise.host, without its port. */}}
 {{- define "postern-agent.host" -}}
-{{- regexReplaceAll ":[0-9]+$" .Values.advertise.host "" -}}
+{{- regexReplaceAll ":[0-9]+$" (default "" .Values.advertise.host) "" -}}
 {{- end -}}
 
 {{/* The agent would advertise the port that it listens on. Clients come to the port of the Service, or to 443. */}}
@@ -71,6 +77,7 @@ labels:
 {{- if regexMatch "^([^:]+|\\[.+\\]):[0-9]+$" $host -}}
 {{- $host -}}
 {{- else -}}
+{{- if regexMatch "^[^[].*:" $host }}{{ $host = printf "[%s]" $host }}{{ end -}}
 {{- $public := or .Values.ingress.enabled .Values.tlsRoute.enabled -}}
 {{- printf "%s:%d" $host (ternary 443 (.Values.service.port | int) $public) -}}
 {{- end -}}
@@ -78,7 +85,7 @@ labels:
 
 {{/* The names of the flags, as environment variables. */}}
 {{- define "postern-agent.environment" -}}
-{{- $listen := .Values.listenAddress -}}
+{{- $listen := default "0.0.0.0" .Values.listenAddress -}}
 {{- if contains ":" $listen }}{{ $listen = printf "[%s]" $listen }}{{ end -}}
 - name: POSTERN_AGENT_CLUSTER
   value: {{ .Values.cluster | quote }}
@@ -120,7 +127,8 @@ labels:
 {{- end }}
 {{- range $name, $value := .Values.settings }}
 - name: POSTERN_AGENT_{{ $name | upper | replace "-" "_" }}
-  value: {{ $value | toString | quote }}
+  {{- /* A number from a file is a float, which would be written with an exponent. */}}
+  value: {{ kindIs "float64" $value | ternary ($value | int64) $value | toString | quote }}
 {{- end }}
 {{- end -}}
 
@@ -140,11 +148,11 @@ exec:
 {{/* One key of a Secret, as a file. The files belong to root, and the group is fsGroup. */}}
 {{- define "postern-agent.file" -}}
 secret:
-  secretName: {{ .name }}
+  secretName: {{ .name | quote }}
   # 0440
   defaultMode: 288
   items:
-  - key: {{ .key }}
+  - key: {{ .key | quote }}
     path: {{ .path }}
 {{- end -}}
 
@@ -172,8 +180,8 @@ secret:
 {{- if and (ne .Values.advertise.ca "own") (not .Values.advertise.host) -}}
 {{- fail "advertise.host is empty: advertise.ca is the authority of that host" -}}
 {{- end -}}
-{{- if and (eq .Values.advertise.ca "secret") (not .Values.advertise.caSecret.name) -}}
-{{- fail "advertise.caSecret.name is empty: advertise.ca is secret" -}}
+{{- if ne (eq .Values.advertise.ca "secret") (not (empty .Values.advertise.caSecret.name)) -}}
+{{- fail "set both advertise.ca to secret and advertise.caSecret.name, or neither" -}}
 {{- end -}}
 {{- if and (or .Values.ingress.enabled .Values.tlsRoute.enabled) (regexMatch "^[0-9.]*$|:" (include "postern-agent.host" .)) -}}
 {{- fail "advertise.host is no name: ingress and tlsRoute forward by the name in the TLS handshake" -}}
@@ -186,5 +194,47 @@ secret:
 {{- end -}}
 {{- if and (or .Values.metrics.serviceMonitor.enabled .Values.metrics.prometheusRule.enabled) (not .Values.metrics.enabled) -}}
 {{- fail "metrics.enabled is false: serviceMonitor and prometheusRule need the metrics" -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.enabled .Values.networkPolicy.metricsFrom (not .Values.metrics.enabled) -}}
+{{- fail "metrics.enabled is false: networkPolicy.metricsFrom needs the metrics" -}}
+{{- end -}}
+{{- if and .Values.virtualClusters (or (not .Values.rbac.create) .Values.upstream.kubeconfigSecret.name) -}}
+{{- fail "virtualClusters creates Roles for the ServiceAccount: set rbac.create and no upstream.kubeconfigSecret.name, or remove virtualClusters and create the Roles yourself" -}}
+{{- end -}}
+{{- include "postern-agent.checkNames" . -}}
+{{- include "postern-agent.checkService" . -}}
+{{- end -}}
+
+{{/* Names that Kubernetes refuses, and keys that the chart needs for itself. */}}
+{{- define "postern-agent.checkNames" -}}
+{{- $name := include "postern-agent.fullname" . -}}
+{{- if not (regexMatch "^[a-z]" $name) -}}
+{{- fail (printf "the name of the objects is %s, and the name of a Service begins with a letter: set fullnameOverride" $name) -}}
+{{- end -}}
+{{- range $label := list "app.kubernetes.io/name" "app.kubernetes.io/instance" -}}
+{{- if hasKey (default (dict) $.Values.podLabels) $label -}}
+{{- fail (printf "podLabels has %s: the chart finds its pods by this label, so remove it" $label) -}}
+{{- end -}}
+{{- end -}}
+{{- if hasKey (default (dict) .Values.podAnnotations) "checksum/files" -}}
+{{- fail "podAnnotations has checksum/files: the chart sets this annotation, so remove it" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Without advertise.host there is no Service. Fields that a Service of another type does not have are refused. */}}
+{{- define "postern-agent.checkService" -}}
+{{- $service := .Values.service -}}
+{{- $isSet := or (ne $service.type "ClusterIP") (ne (int $service.port) 443) $service.nodePort $service.annotations $service.loadBalancerSourceRanges $service.externalTrafficPolicy -}}
+{{- if and $isSet (not .Values.advertise.host) -}}
+{{- fail "advertise.host is empty, and without it the agent has no Service: set it, or remove the values of service" -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.enabled .Values.networkPolicy.from (not .Values.advertise.host) -}}
+{{- fail "advertise.host is empty, and without it no client connects: set it, or remove networkPolicy.from" -}}
+{{- end -}}
+{{- if and (eq $service.type "ClusterIP") (or $service.nodePort $service.externalTrafficPolicy) -}}
+{{- fail "service.type is ClusterIP, and service.nodePort and service.externalTrafficPolicy need NodePort or LoadBalancer: change the type, or remove them" -}}
+{{- end -}}
+{{- if and (ne $service.type "LoadBalancer") $service.loadBalancerSourceRanges -}}
+{{- fail "service.loadBalancerSourceRanges needs the service.type LoadBalancer: change the type, or remove them" -}}
 {{- end -}}
 {{- end -}}

@@ -3,24 +3,28 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* The name of the objects. It has at most 52 characters, because the name of a pod's revision label is longer. */}}
+{{/*
+The name of the objects. It has at most 52 characters, because the name of a pod's revision label is longer. It has no
+dots, because a Service has this name.
+*/}}
 {{- define "postern.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
 {{- else -}}
 {{- $name := include "postern.name" . -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- $release := .Release.Name | replace "." "-" -}}
+{{- if contains $name $release -}}
+{{- $release | trunc 52 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
+{{- printf "%s-%s" $release $name | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
 {{/* The labels that never change: the selector of a StatefulSet is immutable. */}}
 {{- define "postern.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "postern.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "postern.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "postern.labels" -}}
@@ -29,6 +33,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/component: server
+{{- end -}}
+
+{{/* The labels of the chart together with labels from the values, which win. */}}
+{{- define "postern.labelsWith" -}}
+{{- toYaml (merge (dict) (default (dict) .more) (include "postern.labels" .root | fromYaml)) -}}
+{{- end -}}
+
+{{/* The name, the namespace and the labels of an object. */}}
+{{- define "postern.metadata" -}}
+name: {{ include "postern.fullname" . | quote }}
+namespace: {{ .Release.Namespace | quote }}
+labels:
+  {{- include "postern.labels" . | nindent 2 }}
 {{- end -}}
 
 {{/* A digest wins over a tag. */}}
@@ -73,9 +90,18 @@ which hostAliases resolves to 127.0.0.1 in the pod.
 */}}
 {{- define "postern.hosts" -}}
 {{- $service := printf "%s.%s" (include "postern.fullname" .) .Release.Namespace -}}
-{{- $own := list (printf "%s.svc" $service) (printf "%s.svc.%s" $service .Values.clusterDomain) -}}
-{{- $first := ternary (list) (list "127.0.0.1") (ne .Values.tls.secretName "") -}}
-{{- concat $first .Values.hosts $own | uniq | toJson -}}
+{{- $own := list (printf "%s.svc" $service) (printf "%s.svc.%s" $service (default "cluster.local" .Values.clusterDomain)) -}}
+{{- $first := ternary (list "127.0.0.1") (list) (empty .Values.tls.secretName) -}}
+{{- concat $first (default (list) .Values.hosts) $own | uniq | toJson -}}
+{{- end -}}
+
+{{/* A name that the server certificate covers: of a given certificate, only hosts are known. */}}
+{{- define "postern.certificateName" -}}
+{{- if and .Values.tls.secretName .Values.hosts -}}
+{{- first .Values.hosts -}}
+{{- else -}}
+{{- printf "%s.%s.svc" (include "postern.fullname" .) .Release.Namespace -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The hosts that are names: a TLS handshake has no address, so nothing forwards by one. */}}
@@ -84,7 +110,7 @@ which hostAliases resolves to 127.0.0.1 in the pod.
 {{- range .Values.hosts -}}
 {{- if not (regexMatch "^[0-9.]+$|:" .) }}{{ $names = append $names . }}{{ end -}}
 {{- end -}}
-{{- toJson $names -}}
+{{- uniq $names | toJson -}}
 {{- end -}}
 
 {{/* The settings file. */}}
@@ -184,9 +210,52 @@ which hostAliases resolves to 127.0.0.1 in the pod.
 {{- if and .Values.ingress.enabled (not .Values.ingress.controller) (not .Values.ingress.annotations) -}}
 {{- fail "ingress needs TLS passthrough: set ingress.controller to nginx or haproxy, or ingress.annotations to those of your controller" -}}
 {{- end -}}
+{{- if and .Values.networkPolicy.enabled .Values.networkPolicy.storePeers (not (and .Values.store.url .Values.networkPolicy.egress)) -}}
+{{- fail "networkPolicy.storePeers is added to networkPolicy.egress with store.url: set both, or remove networkPolicy.storePeers" -}}
+{{- end -}}
+{{- include "postern.checkNames" . -}}
+{{- include "postern.checkService" . -}}
 {{- include "postern.checkForm" . -}}
-{{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.serviceMonitor.tokenSecret.name) -}}
-{{- fail "metrics.serviceMonitor.tokenSecret.name is empty: /metrics needs an access key of a member of system:masters" -}}
+{{- include "postern.checkMetrics" . -}}
+{{- end -}}
+
+{{/* Names that Kubernetes refuses, and keys that the chart needs for itself. */}}
+{{- define "postern.checkNames" -}}
+{{- $name := include "postern.fullname" . -}}
+{{- if not (regexMatch "^[a-z]" $name) -}}
+{{- fail (printf "the name of the objects is %s, and the name of a Service begins with a letter: set fullnameOverride" $name) -}}
+{{- end -}}
+{{- range $label := list "app.kubernetes.io/name" "app.kubernetes.io/instance" -}}
+{{- if hasKey (default (dict) $.Values.podLabels) $label -}}
+{{- fail (printf "podLabels has %s: the chart finds its pods by this label, so remove it" $label) -}}
+{{- end -}}
+{{- end -}}
+{{- if hasKey (default (dict) .Values.podAnnotations) "checksum/settings" -}}
+{{- fail "podAnnotations has checksum/settings: the chart sets this annotation, so remove it" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Fields that a Service of another type does not have. */}}
+{{- define "postern.checkService" -}}
+{{- with .Values.service -}}
+{{- if and (eq .type "ClusterIP") (or .nodePort .externalTrafficPolicy) -}}
+{{- fail "service.type is ClusterIP, and service.nodePort and service.externalTrafficPolicy need NodePort or LoadBalancer: change the type, or remove them" -}}
+{{- end -}}
+{{- if and (ne .type "LoadBalancer") .loadBalancerSourceRanges -}}
+{{- fail "service.loadBalancerSourceRanges needs the service.type LoadBalancer: change the type, or remove them" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Prometheus needs a permission, and trusts no self-signed certificate. */}}
+{{- define "postern.checkMetrics" -}}
+{{- with .Values.metrics.serviceMonitor -}}
+{{- if and .enabled (not .tokenSecret.name) -}}
+{{- fail "metrics.serviceMonitor.tokenSecret.name is empty: create a Secret with an access key that may read /metrics" -}}
+{{- end -}}
+{{- if and .enabled (not .caSecret.name) (not $.Values.tls.secretName) -}}
+{{- fail "metrics.serviceMonitor.caSecret.name is empty: the certificate is self-signed, so create a Secret with its authority" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

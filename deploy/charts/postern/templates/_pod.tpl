@@ -1,12 +1,9 @@
 {{/* The pod of a server, in a StatefulSet with a database of its own, or in a Deployment on a shared store. */}}
 {{- define "postern.podTemplate" -}}
-{{- $shared := ne .Values.store.url "" -}}
+{{- $shared := not (empty .Values.store.url) -}}
 metadata:
   labels:
-    {{- include "postern.labels" . | nindent 4 }}
-    {{- with .Values.podLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+    {{- include "postern.labelsWith" (dict "root" . "more" .Values.podLabels) | nindent 4 }}
   annotations:
     # Other settings need a restart.
     checksum/settings: {{ printf "%s%s" (include "postern.settings" .) (toYaml .Values.auditPolicy) | sha256sum }}
@@ -14,7 +11,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
-  serviceAccountName: {{ include "postern.serviceAccountName" . }}
+  serviceAccountName: {{ include "postern.serviceAccountName" . | quote }}
   automountServiceAccountToken: false
   # Otherwise each Service of the namespace becomes several environment variables, and one that is named postern
   # becomes POSTERN_PORT and others.
@@ -23,21 +20,27 @@ spec:
   {{- if not (or $shared (regexMatch "^[0-9.]+$|:" $first)) }}
   hostAliases:
   - ip: 127.0.0.1
-    hostnames: [{{ $first }}]
+    hostnames: [{{ $first | quote }}]
   {{- end }}
   {{- with .Values.imagePullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- with .Values.priorityClassName }}
-  priorityClassName: {{ . }}
+  priorityClassName: {{ . | quote }}
   {{- end }}
-  terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
+  terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds | default 60 | int64 }}
   securityContext:
     runAsNonRoot: true
-    runAsUser: {{ .Values.runAsUser | int64 }}
-    runAsGroup: {{ .Values.runAsGroup | int64 }}
-    fsGroup: {{ .Values.fsGroup | int64 }}
+    {{- with .Values.runAsUser }}
+    runAsUser: {{ . | int64 }}
+    {{- end }}
+    {{- with .Values.runAsGroup }}
+    runAsGroup: {{ . | int64 }}
+    {{- end }}
+    {{- with .Values.fsGroup }}
+    fsGroup: {{ . | int64 }}
+    {{- end }}
     {{- if not $shared }}
     # A change of every file would give the group the keyring, and the server refuses such files.
     {{- end }}
@@ -54,10 +57,11 @@ spec:
       value: /etc/postern/settings/settings.yaml
     # The image has this variable, too, and a variable wins over the settings file.
     - name: POSTERN_LISTEN
-      {{- if contains ":" .Values.listenAddress }}
-      value: {{ printf "[%s]:8443" .Values.listenAddress | quote }}
+      {{- $listen := default "0.0.0.0" .Values.listenAddress }}
+      {{- if contains ":" $listen }}
+      value: {{ printf "[%s]:8443" $listen | quote }}
       {{- else }}
-      value: {{ printf "%s:8443" .Values.listenAddress | quote }}
+      value: {{ printf "%s:8443" $listen | quote }}
       {{- end }}
     {{- if $shared }}
     # The other servers hand requests to agents over to this one at this address.
@@ -89,18 +93,22 @@ spec:
       readOnlyRootFilesystem: true
       capabilities:
         drop: [ALL]
+    {{- with .Values.probes.startup }}
     startupProbe:
       httpGet:
         path: /livez
         port: https
         scheme: HTTPS
-      {{- toYaml .Values.probes.startup | nindent 6 }}
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- with .Values.probes.liveness }}
     livenessProbe:
       httpGet:
         path: /livez
         port: https
         scheme: HTTPS
-      {{- toYaml .Values.probes.liveness | nindent 6 }}
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
     readinessProbe:
       httpGet:
         path: /readyz
@@ -147,28 +155,27 @@ spec:
   {{- end }}
   - name: settings
     configMap:
-      name: {{ include "postern.fullname" . }}
+      name: {{ include "postern.fullname" . | quote }}
   {{- with .Values.tls.secretName }}
   - name: tls
     secret:
-      secretName: {{ . }}
+      secretName: {{ . | quote }}
       # 0440: the files belong to root, and the group is fsGroup.
       defaultMode: 288
   {{- end }}
   {{- range $name, $secret := include "postern.storeSecrets" . | fromJson }}
   - name: {{ $name }}
     secret:
-      secretName: {{ $secret }}
+      secretName: {{ $secret | quote }}
       defaultMode: 288
   {{- end }}
   {{- with .Values.extraVolumes }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-  {{- if $shared }}
-  {{- with .Values.topologySpreadConstraints }}
+  {{- if .Values.topologySpreadConstraints }}
   topologySpreadConstraints:
-    {{- toYaml . | nindent 4 }}
-  {{- else }}
+    {{- toYaml .Values.topologySpreadConstraints | nindent 4 }}
+  {{- else if $shared }}
   topologySpreadConstraints:
   # The loss of a node takes one server.
   - maxSkew: 1
@@ -183,7 +190,6 @@ spec:
     labelSelector:
       matchLabels:
         {{- include "postern.selectorLabels" . | nindent 8 }}
-  {{- end }}
   {{- end }}
   {{- with .Values.nodeSelector }}
   nodeSelector:
