@@ -147,9 +147,9 @@ fn the_schema_allows_no_unknown_value() {
 /// Whether the schema refuses null for a value.
 fn is_required(schema: &Value, path: &str) -> bool {
     let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
-    let fields = parent.split('.').filter(|field| !field.is_empty());
-    let pointer: String = fields.map(|field| format!("/properties/{field}")).collect();
-    let required = schema.pointer(&pointer).unwrap()["required"].as_array();
+    let mut fields = parent.split('.').filter(|field| !field.is_empty());
+    let section = fields.try_fold(schema, |schema, field| schema["properties"].get(field));
+    let required = section.unwrap()["required"].as_array();
     required.is_some_and(|names| names.iter().any(|one| one == name))
 }
 
