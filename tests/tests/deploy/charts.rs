@@ -235,11 +235,6 @@ const WRONG: &[(&str, &str, &str)] = &[
     ),
     (
         "postern",
-        "metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.tokenSecret.name=a",
-        "metrics.serviceMonitor.caSecret.name is empty",
-    ),
-    (
-        "postern",
         "metrics.serviceMonitor.tokenSecret.key=a/b",
         "at '/metrics/serviceMonitor/tokenSecret/key'",
     ),

@@ -247,14 +247,11 @@ which hostAliases resolves to 127.0.0.1 in the pod.
 {{- end -}}
 {{- end -}}
 
-{{/* Prometheus needs a permission, and trusts no self-signed certificate. */}}
+{{/* Prometheus needs a permission. */}}
 {{- define "postern.checkMetrics" -}}
 {{- with .Values.metrics.serviceMonitor -}}
 {{- if and .enabled (not .tokenSecret.name) -}}
 {{- fail "metrics.serviceMonitor.tokenSecret.name is empty: create a Secret with an access key that may read /metrics" -}}
-{{- end -}}
-{{- if and .enabled (not .caSecret.name) (not $.Values.tls.secretName) -}}
-{{- fail "metrics.serviceMonitor.caSecret.name is empty: the certificate is self-signed, so create a Secret with its authority" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
