@@ -13,14 +13,14 @@ use crate::cli::running::Running;
 use crate::cli::terminal::Terminal;
 
 /// Prints its value and each signal. It ends with SIGINT, SIGQUIT and SIGHUP, and not with SIGTERM. It waits for input
-/// that never comes.
+/// that never comes. Bash can miss a signal just before it reads, so it reads again after a second.
 const STUBBORN: &str = "exec 3<>fifo; trap 'echo got-term' TERM; trap 'echo got-int; exit 5' INT; \
                         trap 'echo got-quit; exit 5' QUIT; trap 'echo got-hup; exit 5' HUP; \
-                        echo value $A; while read -r x <&3 || :; do :; done";
+                        echo value $A; while read -r -t 1 x <&3 || :; do :; done";
 
 /// The same, but SIGTERM ends it, and no other signal does.
 const POLITE: &str = "exec 3<>fifo; trap 'echo got-term; exit 3' TERM; trap 'echo got-int' INT; \
-                      trap 'echo got-hup' HUP; echo value $A; while read -r x <&3 || :; do :; done";
+                      trap 'echo got-hup' HUP; echo value $A; while read -r -t 1 x <&3 || :; do :; done";
 
 /// A server with the secret `db`, and a user with a FIFO for the scripts.
 async fn scene() -> (Server, CliUser) {
@@ -54,7 +54,7 @@ async fn keys_that_change_together_reach_the_command_together() {
     };
     set("0").await;
     let script = "exec 3<>fifo; trap 'exit 0' TERM; echo pair $user $password; \
-                  while read -r x <&3 || :; do :; done";
+                  while read -r -t 1 x <&3 || :; do :; done";
     let mut running = Running::start(
         &admin,
         &[

@@ -13,7 +13,11 @@ use crate::cli::{authority, url};
 
 /// A server that exchanges tokens of a provider for keys of the user `bot`, and such a token.
 async fn scene() -> (Server, IdentityProvider, String) {
-    let server = Setup::on(&Home::new()).argument("--allow-local-upstreams").start().await;
+    scene_with(Setup::on(&Home::new())).await
+}
+
+async fn scene_with(setup: Setup) -> (Server, IdentityProvider, String) {
+    let server = setup.argument("--allow-local-upstreams").start().await;
     let (admin, provider) = (server.client(), IdentityProvider::start().await);
     make(&admin, "users", "bot", json!({})).await;
     let issuer = json!({
@@ -179,6 +183,19 @@ async fn the_audience_is_that_of_the_external_url() {
     answer(&server, "/auth/methods", 200, &methods("javascript:"));
     let said = user.fails(1, &borrowed(&arguments)).await;
     assert!(said.contains("must be the server's --external-url"), "{said}");
+}
+
+#[tokio::test]
+async fn the_server_can_be_reached_at_another_address_than_its_external_url() {
+    let setup = Setup::on(&Home::new()).argument("--external-url=https://postern.test");
+    let (server, provider, of_address) = scene_with(setup).await;
+    let (url, user) = (url(&server), CliUser::new());
+    let ca = authority(&user, &server);
+    let login = ["login", &url, "--ca-file", &ca, "--workload-identity", "deploy"];
+    let said = user.clone().with("POSTERN_ID_TOKEN", &of_address).fails(1, &login).await;
+    assert!(said.contains("must be https://postern.test/auth/token"), "{said}");
+    let claims = json!({ "sub": "build", "aud": "https://postern.test/auth/token" });
+    user.with("POSTERN_ID_TOKEN", &provider.token(&claims)).ok(&login).await;
 }
 
 #[tokio::test]
