@@ -23,9 +23,9 @@ export const identityTexts = {
   refresh: 'Groups are refreshed after',
   life: 'Lifetime of a key',
   redirect: 'Redirect URI',
-  redirectHint: 'Register this address at the provider, with the host of --external-url:',
+  redirectHint: 'Register this address at the provider. It begins with the --external-url of the server:',
   audience: 'Audience',
-  audienceHint: 'Tokens need this audience, with the host of --external-url:',
+  audienceHint: 'Tokens need this audience. It begins with the --external-url of the server:',
   claims: {
     GitHubActions: 'A workload identity needs repository_id, and one of ref, environment and job_workflow_ref.',
     GitLab: 'A workload identity needs project_id, ref and ref_protected.',

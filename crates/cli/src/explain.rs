@@ -163,6 +163,10 @@ fn of_refused_key(message: &str, server: &str) -> CliError {
         CliError::new(message.to_owned())
             .hint("the access key has expired: create a new one with `postern create accesskey`")
             .hint(again)
+            .hint(format!(
+                "if a login made the key: `postern login {server}`, in a pipeline with \
+                 --workload-identity NAME"
+            ))
     } else if says("disabled") {
         CliError::new(message.to_owned())
             .hint(
@@ -193,6 +197,7 @@ mod tests {
     fn every_refusal_has_a_hint() {
         for (message, wanted) in [
             ("access key expired", "create accesskey"),
+            ("access key expired", "--workload-identity NAME"),
             ("access key disabled", "enable accesskey"),
             ("access key not found", "rotate accesskey"),
         ] {

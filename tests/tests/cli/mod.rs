@@ -20,6 +20,7 @@ mod scopes;
 mod secret_run;
 mod secrets;
 mod sharing;
+mod supervision;
 mod terminal;
 mod tokens;
 mod top;

@@ -165,9 +165,10 @@ async fn a_command_that_cannot_run_says_why() {
     }
 }
 
-/// Prints its value, and each signal that it gets, until SIGTERM. It waits for input that never comes.
+/// Prints its value, and each signal that it gets, until SIGTERM. It waits for input that never comes. Bash can
+/// miss a signal just before it reads, so it reads again after a second.
 const SERVICE: &str = "exec 3<>fifo; trap 'echo hup' HUP; trap 'echo usr1' USR1; \
-                       trap 'echo term; exit 3' TERM; echo value $A; while read -r x <&3 || :; do :; done";
+                       trap 'echo term; exit 3' TERM; echo value $A; while read -r -t 1 x <&3 || :; do :; done";
 
 /// A command that runs [`SERVICE`].
 fn service(admin: &CliUser, on_change: &str) -> Running {

@@ -66,8 +66,13 @@ impl Terminal {
 
     /// Sends SIGTERM.
     pub(super) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Sends a signal to the command alone.
+    pub(super) fn signal(&self, signal: Signal) {
         let id = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it runs");
-        kill_process(id, Signal::TERM).unwrap();
+        kill_process(id, signal).unwrap();
     }
 
     /// Its end, and the whole screen.

@@ -6,12 +6,20 @@ use std::time::Duration;
 use postern_client::{Client, ServerUrl, Settings, Trust};
 use postern_kinds::SecretText;
 use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::error::CliError;
+use crate::output::escape;
 use crate::process::{Process, read_file};
 
-/// The path of exchanges. With the address of the server, it is the audience of the token.
+/// The path of exchanges. With the external URL of the server, it is the audience of the token.
 const PATH: &str = "/auth/token";
+
+/// The path where the server names its external URL.
+const METHODS_PATH: &str = "/auth/methods";
+
+/// The parameter that names this client, as in the other logins.
+const CLIENT: (&str, &str) = ("client_id", "postern-cli");
 
 /// The variable with a token, as GitLab CI sets it by `id_tokens`.
 const TOKEN_VARIABLE: &str = "POSTERN_ID_TOKEN";
@@ -23,6 +31,15 @@ const GITHUB_TOKEN: &str = "ACTIONS_ID_TOKEN_REQUEST_TOKEN";
 /// The largest token, in bytes.
 const TOKEN_MAX_BYTES: usize = 32 * 1024;
 
+/// How often an exchange is sent that the server cannot serve now.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// The wait before the second attempt, if the server names none. It doubles with each attempt.
+const WAIT_MIN: Duration = Duration::from_secs(1);
+
+/// The longest wait that a server can name.
+const WAIT_MAX: Duration = Duration::from_hours(1);
+
 /// What is exchanged, and where.
 pub(super) struct Workload<'a> {
     /// The name of the WorkloadIdentity.
@@ -33,14 +50,60 @@ pub(super) struct Workload<'a> {
     pub(super) server: &'a ServerUrl,
     /// The certificate authorities of the server.
     pub(super) trust: &'a Trust,
-    /// How long each request may take.
+    /// How long each request may take, and the exchange with all its attempts.
     pub(super) timeout: Duration,
+}
+
+/// Where the token comes from.
+enum Source<'a> {
+    /// The platform has given it already.
+    Given(SecretText),
+    /// GitHub Actions gives one for each audience: at this URL, with this credential.
+    GitHub { url: &'a str, credential: &'a str },
+}
+
+/// The response to an exchange.
+struct Exchanged {
+    code: u16,
+    body: Value,
 }
 
 impl Workload<'_> {
     /// The access key for the token of the platform.
     pub(super) async fn key(&self, process: &Process) -> Result<SecretText, CliError> {
-        let token = self.token(process).await?;
+        let end = Instant::now() + self.timeout;
+        let source = self.source(process)?;
+        let audience = self.server.at_root(PATH);
+        let token = self.token(&source, &audience).await?;
+        let exchanged = self.exchange(&token, end, process).await?;
+        if let Some(key) = exchanged.key() {
+            return Ok(key);
+        }
+        if exchanged.text("error") != "invalid_grant" {
+            return Err(exchanged.refused());
+        }
+        // Asked only now: the server limits requests that need no credential, and many jobs can share an address.
+        let external = self.external_url().await;
+        let wanted = external.as_ref().map(|url| format!("{url}{PATH}"));
+        if let (Source::GitHub { .. }, Some(wanted)) = (&source, &wanted)
+            && *wanted != audience
+            && external.as_deref().is_some_and(|url| self.is_same_host(url))
+        {
+            let token = self.token(&source, wanted).await?;
+            let exchanged = self.exchange(&token, end, process).await?;
+            return exchanged.key().ok_or_else(|| self.with_hints(exchanged.refused(), wanted));
+        }
+        let wanted = wanted.as_deref().unwrap_or("the server's --external-url with /auth/token");
+        Err(self.with_hints(exchanged.refused(), wanted))
+    }
+
+    /// Exchanges a token. If the server cannot serve it now, it is sent again until `end`.
+    async fn exchange(
+        &self,
+        token: &SecretText,
+        end: Instant,
+        process: &Process,
+    ) -> Result<Exchanged, CliError> {
         let fields = [
             ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
             ("subject_token_type", "urn:ietf:params:oauth:token-type:jwt"),
@@ -48,24 +111,40 @@ impl Workload<'_> {
             ("audience", self.identity),
         ];
         let mut client = self.client(self.server.clone(), SecretText::default(), self.trust)?;
-        let answered = client.post_form(PATH, &fields).await;
-        let (code, answer) = answered.map_err(|error| failed("the exchange failed", &error))?;
-        match answer.get("access_token").and_then(Value::as_str) {
-            Some(key) if code == 200 => Ok(SecretText::from(key.to_owned())),
-            _ => Err(self.refused(&answer)),
+        for attempt in 1.. {
+            let answered = timeout_at(end, client.post_form(PATH, &fields)).await;
+            let answered = answered.map_err(|_| self.too_late())?;
+            let (code, body) = answered.map_err(|error| failed("the exchange failed", &error))?;
+            let exchanged = Exchanged { code, body };
+            if !exchanged.is_busy() || attempt >= ATTEMPTS_MAX {
+                return Ok(exchanged);
+            }
+            // Jobs that were refused together do not come back together.
+            let spread = Duration::from_millis(u64::from(process.random()) * 4);
+            let doubled = WAIT_MIN.saturating_mul(2_u32.saturating_pow(attempt - 1));
+            let wait = exchanged.retry_after().unwrap_or(doubled) + spread;
+            if Instant::now() + wait >= end {
+                return Ok(exchanged);
+            }
+            let (why, seconds) = (exchanged.why(), wait.as_secs_f64().ceil());
+            process.print_note(&format!(
+                "the server cannot do this now, so the next attempt is in {seconds} s: {why}"
+            ));
+            sleep(wait).await;
         }
+        unreachable!("the last attempt returns")
     }
 
-    /// The token of the platform.
-    async fn token(&self, process: &Process) -> Result<SecretText, CliError> {
+    /// Where the token of the platform comes from.
+    fn source<'p>(&self, process: &'p Process) -> Result<Source<'p>, CliError> {
         if let Some(file) = self.token_file {
-            return token_in(file);
+            return token_in(file).map(Source::Given);
         }
         if let Some(token) = process.text(TOKEN_VARIABLE)? {
-            return Ok(SecretText::from(token.to_owned()));
+            return Ok(Source::Given(SecretText::from(token.to_owned())));
         }
         match (process.text(GITHUB_URL)?, process.text(GITHUB_TOKEN)?) {
-            (Some(url), Some(token)) => self.github_token(url, token).await,
+            (Some(url), Some(credential)) => Ok(Source::GitHub { url, credential }),
             _ => Err(CliError::usage("there is no token of a platform")
                 .hint("--token-file FILE reads it from a file, such as a projected service account token")
                 .hint("GitLab CI: set POSTERN_ID_TOKEN with the keyword id_tokens")
@@ -73,15 +152,19 @@ impl Workload<'_> {
         }
     }
 
-    /// Asks GitHub Actions for a token for this server.
-    async fn github_token(&self, url: &str, token: &str) -> Result<SecretText, CliError> {
+    /// The token. A platform that is asked for it gives one for the audience.
+    async fn token(&self, source: &Source<'_>, audience: &str) -> Result<SecretText, CliError> {
+        let (url, credential) = match source {
+            Source::Given(token) => return Ok(token.clone()),
+            Source::GitHub { url, credential } => (*url, *credential),
+        };
         let wrong = || CliError::new(format!("{GITHUB_URL} is not an https URL"));
         let rest = url.strip_prefix("https://").ok_or_else(wrong)?;
         let (host, path) = rest.split_once('/').ok_or_else(wrong)?;
         let server = ServerUrl::parse(host).map_err(|_| wrong())?;
-        let (path, audience) = (format!("/{path}"), self.server.at_root(PATH));
-        let mut client = self.client(server, SecretText::from(token.to_owned()), &Trust::System)?;
-        let answered = client.get_at_root(&path, ("audience", &audience)).await;
+        let credential = SecretText::from(credential.to_owned());
+        let mut client = self.client(server, credential, &Trust::System)?;
+        let answered = client.get_at_root(&format!("/{path}"), ("audience", audience)).await;
         let answer = answered.map_err(|error| failed("GitHub gave no token", &error))?;
         let value = answer.get("value").and_then(Value::as_str);
         let value = value.ok_or_else(|| CliError::new("GitHub gave no token"))?;
@@ -105,25 +188,84 @@ impl Workload<'_> {
         Client::new(settings).map_err(|error| failed("cannot connect", &error))
     }
 
-    fn refused(&self, answer: &Value) -> CliError {
-        let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or_default();
-        let error = match text("error") {
-            "" => "the server does not exchange tokens".to_owned(),
-            error => format!("the server refused the token: {error}"),
-        };
-        let error = CliError::new(error);
-        if text("error") == "invalid_grant" {
-            return error
-                .hint("the audit log of the server says why")
-                .hint(format!("the audience of the token must be {}", self.server.at_root(PATH)))
-                .hint(format!(
-                    "its claims must be those of the WorkloadIdentity {:?}",
-                    self.identity
-                ));
+    /// The external URL of the server, if it names one. Only a help: an error of this request is not worth printing.
+    async fn external_url(&self) -> Option<String> {
+        let client = self.client(self.server.clone(), SecretText::default(), self.trust);
+        let methods = client.ok()?.get_at_root(METHODS_PATH, CLIENT).await.ok()?;
+        let url = methods.get("externalUrl")?.as_str()?.trim_end_matches('/');
+        let is_url = url.starts_with("https://") && ServerUrl::parse(url).is_ok();
+        is_url.then(|| url.to_owned())
+    }
+
+    /// Whether a URL has the host of the server. A token for another host is not requested because a server says so: with
+    /// it, that server could log in there itself.
+    fn is_same_host(&self, url: &str) -> bool {
+        ServerUrl::parse(url).is_ok_and(|url| url.host().eq_ignore_ascii_case(self.server.host()))
+    }
+
+    fn with_hints(&self, error: CliError, audience: &str) -> CliError {
+        error
+            .hint("the audit log of the server says why")
+            .hint(format!("the audience of the token must be {}", escape(audience)))
+            .hint(format!("its claims must be those of the WorkloadIdentity {:?}", self.identity))
+    }
+
+    fn too_late(&self) -> CliError {
+        let seconds = self.timeout.as_secs_f64();
+        CliError::new(format!("the exchange failed: there is no key after {seconds} s"))
+            .hint("--timeout sets a longer time")
+    }
+}
+
+impl Exchanged {
+    fn key(&self) -> Option<SecretText> {
+        let key = self.body.get("access_token").and_then(Value::as_str);
+        key.filter(|_| self.code == 200).map(|key| SecretText::from(key.to_owned()))
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.body.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Whether the same request can be served later.
+    fn is_busy(&self) -> bool {
+        self.code == 429 || self.code == 503
+    }
+
+    /// The reason of the server. The rate limit, and a server that is starting, answer with a Status.
+    fn why(&self) -> String {
+        let fields = ["error_description", "message", "error"];
+        let texts = fields.into_iter().map(|name| self.text(name));
+        let why = texts.into_iter().find(|text| !text.is_empty());
+        why.map_or_else(|| format!("HTTP {}", self.code), escape)
+    }
+
+    /// How long the server asks to wait. A Status has the seconds of `Retry-After`.
+    fn retry_after(&self) -> Option<Duration> {
+        let seconds = self.body.get("details")?.get("retryAfterSeconds")?.as_u64()?;
+        Some(Duration::from_secs(seconds).min(WAIT_MAX)).filter(|wait| !wait.is_zero())
+    }
+
+    fn refused(&self) -> CliError {
+        if self.is_busy() {
+            let error = CliError::new(format!("the server gives no key now: {}", self.why()));
+            return match self.retry_after() {
+                Some(wait) => error
+                    .hint(format!("try again in {} s", wait.as_secs()))
+                    .hint("a longer --timeout waits for it"),
+                None => error.hint("try again in a moment"),
+            };
         }
-        match text("error_description") {
-            "" => error,
-            description => error.hint(description.to_owned()),
+        match (self.text("error"), self.text("error_description")) {
+            ("", _) if self.text("message").is_empty() => {
+                CliError::new("the server does not exchange tokens")
+            }
+            ("", _) => CliError::new(format!("the server gave no key: {}", self.why())),
+            (error, description) => {
+                let refused =
+                    CliError::new(format!("the server refused the token: {}", escape(error)));
+                if description.is_empty() { refused } else { refused.hint(escape(description)) }
+            }
         }
     }
 }
@@ -137,4 +279,41 @@ fn token_in(file: &Path) -> Result<SecretText, CliError> {
     let text = std::str::from_utf8(&bytes)
         .map_err(|_| CliError::new(format!("{} is not UTF-8", file.display())))?;
     Ok(SecretText::from(text.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_why_and_when_to_try_again() {
+        let status = |code, seconds| {
+            let details = json!({ "retryAfterSeconds": seconds });
+            let body = json!({ "kind": "Status", "message": "too many", "details": details });
+            Exchanged { code, body }
+        };
+        let oauth = |code, error: &str, description: &str| {
+            let body = json!({ "error": error, "error_description": description });
+            Exchanged { code, body }
+        };
+        for (exchanged, wanted) in [
+            (status(429, 42), "the server gives no key now: too many | try again in 42 s"),
+            (status(503, 0), "the server gives no key now: too many | try again in a moment"),
+            (
+                oauth(429, "temporarily_unavailable", "maxLive"),
+                "the server gives no key now: maxLive | try again in a moment",
+            ),
+            (status(404, 0), "the server gave no key: too many"),
+            (oauth(400, "invalid_request", "no\u{1b}"), "the token: invalid_request | no\\u{1b}"),
+            (Exchanged { code: 404, body: json!({}) }, "the server does not exchange tokens"),
+        ] {
+            let error = exchanged.refused();
+            let said = format!("{} | {}", error.message, error.hints.join(" | "));
+            assert!(said.contains(wanted), "{said}");
+        }
+        let forever = status(429, u64::MAX).retry_after();
+        assert_eq!(forever, Some(WAIT_MAX));
+    }
 }

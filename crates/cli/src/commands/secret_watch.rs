@@ -18,7 +18,9 @@ use crate::variables::Data;
 /// One secret as it changes.
 pub(super) struct SecretChanges<'a> {
     of: Collection<'a>,
-    path: SecretPath,
+    name: String,
+    /// The keys that the caller needs.
+    keys: Vec<String>,
     changes: Changes<'a>,
     /// The version of the last state; empty while there is no secret.
     version: String,
@@ -33,16 +35,18 @@ pub(super) struct SecretState {
 }
 
 impl<'a> SecretChanges<'a> {
-    /// Begins with the state as it is now; `None` if there is no such secret.
+    /// Begins with the state as it is now; `None` if there is no such secret. If a state lacks one of the `keys`, a note
+    /// says so.
     pub(super) async fn begin(
         session: &mut Session,
         of: Collection<'a>,
-        path: SecretPath,
+        name: String,
+        keys: Vec<String>,
     ) -> Result<(Self, Option<SecretState>), CliError> {
-        let selection = Selection::of_name(&path.name);
+        let selection = Selection::of_name(&name);
         let begun = Changes::begin(session, of, Representation::Whole, selection).await;
         let (changes, list) = begun.map_err(|error| session.explain(&error))?;
-        let mut changes = Self { of, path, changes, version: String::new() };
+        let mut changes = Self { of, name, keys, changes, version: String::new() };
         let state = changes.state_of_list(session, list)?;
         Ok((changes, state))
     }
@@ -93,8 +97,8 @@ impl<'a> SecretChanges<'a> {
         info.kind.clone_into(&mut object.kind);
         let data = data_of(self.of, &object).map_err(|error| session.explain(&error))?;
         object.metadata.resource_version.clone_into(&mut self.version);
-        if let Some(key) = self.path.key.as_ref().filter(|key| !data.contains_key(*key)) {
-            session.note(&format!("the secret {} has no key {key} any more", self.path.name));
+        for key in self.keys.iter().filter(|key| !data.contains_key(*key)) {
+            session.note(&format!("the secret {} has no key {key} any more", self.name));
         }
         Ok(SecretState { object, data })
     }
@@ -109,7 +113,8 @@ impl GetSecret {
         path: SecretPath,
         process: &Process,
     ) -> Result<(), CliError> {
-        let (mut changes, first) = SecretChanges::begin(session, of, path.clone()).await?;
+        let (name, keys) = (path.name.clone(), path.key.iter().cloned().collect());
+        let (mut changes, first) = SecretChanges::begin(session, of, name, keys).await?;
         let mut text = match first {
             Some(first) => self.version(&path, first, process)?,
             None => None,

@@ -1,8 +1,11 @@
 //! `postern run`: a command with the values of secrets in its environment, and nowhere else. Without `--on-change` it
 //! takes the place of this process; otherwise `supervise.rs` runs it.
 
+mod signals;
 mod supervise;
+mod watches;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStringExt as _;
@@ -14,7 +17,7 @@ use postern_client::Collection;
 use rustix::process::Signal;
 
 use super::secret_names::GivenPath;
-use super::secret_read::{Need, Search};
+use super::secret_read::{Need, ReadSecret, Search};
 use super::secrets::{LocationFlags, find_secret};
 use crate::error::CliError;
 use crate::flags::ConnectionFlags;
@@ -27,6 +30,8 @@ use crate::variables::{Data, Variable, VariableFlags};
 const KEY_VARIABLE: &str = "POSTERN_ACCESS_KEY";
 /// How long a command may take to end before it is killed, by default.
 const GRACE_DEFAULT: Duration = Duration::from_secs(10);
+/// How often secrets are read that change between two requests.
+const READS_MAX: usize = 5;
 /// The exit codes of shells for a command that cannot be started.
 const NOT_FOUND_CODE: u8 = 127;
 const NOT_EXECUTABLE_CODE: u8 = 126;
@@ -117,14 +122,10 @@ impl Run {
         self.location.load_names(&mut session).await?;
         let (info, namespace) = self.location.locate(&session);
         let of = Collection::new(info, Some(&namespace));
-        let mut paths = Vec::new();
-        let mut all = Vec::new();
-        for given in &given {
-            let search = Search { with_key: false, need: Need::Values };
-            let found = find_secret(&mut session, of, given, search, process).await?;
-            all.push(values_of(&found.path, found.data));
-            paths.push(found.path);
-        }
+        let read = read_all(&mut session, of, &given, process).await?;
+        let paths: Vec<SecretPath> = read.iter().map(|read| read.path.clone()).collect();
+        let all: Vec<Data> =
+            read.into_iter().map(|read| values_of(&read.path, read.data)).collect();
         if self.on_change == OnChange::Ignore {
             return Err(self.replace_process(&self.variables_of(&paths, &all)?));
         }
@@ -183,6 +184,37 @@ impl Run {
     }
 }
 
+/// Reads all secrets. The paths of one secret are separate requests, which are repeated until they return the same version
+/// of it.
+async fn read_all(
+    session: &mut Session,
+    of: Collection<'_>,
+    all: &[GivenPath],
+    process: &Process,
+) -> Result<Vec<ReadSecret>, CliError> {
+    let search = Search { with_key: false, need: Need::Values };
+    for _ in 0..READS_MAX {
+        let mut read = Vec::new();
+        for given in all {
+            read.push(find_secret(session, of, given, search, process).await?);
+        }
+        if have_one_version_each(&read) {
+            return Ok(read);
+        }
+    }
+    let message = "a secret changes too often to read several of its keys from one version";
+    Err(CliError::new(message).hint("try again, or name the secret without a key"))
+}
+
+/// Whether no secret was read in two versions.
+fn have_one_version_each(read: &[ReadSecret]) -> bool {
+    let mut versions = BTreeMap::new();
+    read.iter().all(|read| {
+        let version = &read.object.metadata.resource_version;
+        versions.insert(&read.path.name, version).is_none_or(|other| other == version)
+    })
+}
+
 /// The values that a path names: all of the secret, or one.
 fn values_of(path: &SecretPath, mut data: Data) -> Data {
     if let Some(key) = &path.key {
@@ -193,7 +225,22 @@ fn values_of(path: &SecretPath, mut data: Data) -> Data {
 
 #[cfg(test)]
 mod tests {
+    use postern_meta::object::Object;
+
     use super::*;
+    use crate::commands::secret_read::Sizes;
+
+    #[test]
+    fn all_keys_of_a_secret_are_read_from_one_version() {
+        let read = |name: &str, version: &str| {
+            let mut object = Object::default();
+            object.metadata.resource_version = version.to_owned();
+            let path = SecretPath { name: name.to_owned(), key: None };
+            ReadSecret { path, object, data: Data::new(), sizes: Sizes::new() }
+        };
+        assert!(have_one_version_each(&[read("db", "7"), read("mail", "8"), read("db", "7")]));
+        assert!(!have_one_version_each(&[read("db", "7"), read("mail", "8"), read("db", "9")]));
+    }
 
     #[test]
     fn what_is_done_on_a_change() {

@@ -1,38 +1,25 @@
 //! A command that is restarted, or gets a signal, when a value changes. It ends when the command ends.
 
-use std::future::poll_fn;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
-use std::task::Poll;
 
 use postern_client::Collection;
-use postern_kinds::Info;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{self, SignalKind};
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
-use super::{GRACE_DEFAULT, OnChange, Run, values_of};
-use crate::commands::secret_watch::{SecretChanges, SecretState};
+use super::signals::{Received, Signals};
+use super::watches::{Values, Watches};
+use super::{GRACE_DEFAULT, OnChange, Run};
 use crate::error::CliError;
 use crate::parse::SecretPath;
 use crate::process::Process;
 use crate::session::Session;
-use crate::variables::{Data, Variable};
+use crate::variables::Variable;
 
-/// How many changes wait for the command to be restarted. Further ones wait in the watches.
-const CHANGES_MAX: usize = 16;
 /// What shells add to the number of a signal that has ended a command.
 const SIGNAL_CODE: i32 = 128;
-
-/// A change of one of the secrets.
-struct SecretChange {
-    /// Which of them.
-    index: usize,
-    /// Its values; `None` when it was deleted. The error ends its watch.
-    state: Result<Option<Data>, CliError>,
-}
+/// Signals that ask a command to end. A hangup also asks many services to read their configuration again.
+const STOPS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::QUIT];
 
 impl Run {
     /// Runs the command until it ends, with the values of the secrets as they are.
@@ -43,45 +30,23 @@ impl Run {
         paths: Vec<SecretPath>,
         process: &Process,
     ) -> Result<(), CliError> {
-        let mut signals = Signals::new(process)?;
-        let (sender, mut changes) = mpsc::channel(CHANGES_MAX);
-        let mut watches = JoinSet::new();
-        let namespace = of.namespace().unwrap_or_default().to_owned();
-        for (index, path) in paths.iter().cloned().enumerate() {
-            let watch =
-                WatchedSecret { index, path, info: of.info(), namespace: namespace.clone() };
-            watches.spawn(watch.run(session.again(process)?, sender.clone()));
-        }
-        let mut all = first_values(&mut changes, paths.len(), &paths).await?;
-        let mut variables = self.variables_of(&paths, &all)?;
-        let mut child = self.start(&variables)?;
+        let mut values = Values::new(paths);
+        let mut watches = Watches::begin(&values, session, of, process)?;
+        watches.load(&mut values).await?;
+        let mut supervisor = Supervisor::start(self, &values, process)?;
         loop {
             tokio::select! {
-                ended = child.wait() => {
-                    let status = ended.map_err(|error| self.cannot_start(&error))?;
-                    return exit_as(status);
+                ended = supervisor.child.wait() => {
+                    return exit_as(ended.map_err(|error| self.cannot_start(&error))?);
                 }
-                signal = signals.next() => send(&child, signal),
-                Some(change) = changes.recv() => {
-                    if !take(change, &paths, &mut all, process) {
-                        continue;
-                    }
-                    // Changes that came together are one.
-                    while let Ok(change) = changes.try_recv() {
-                        take(change, &paths, &mut all, process);
-                    }
-                    match self.variables_of(&paths, &all) {
-                        Ok(new) if new == variables => {}
-                        Ok(new) => {
-                            variables = new;
-                            if let Some(status) = self.apply(&mut child, &variables, process).await? {
-                                return exit_as(status);
-                            }
-                        }
-                        Err(error) => {
-                            process.print_error(&error);
-                            process.print_warning("the command goes on with the earlier values");
-                        }
+                received = supervisor.signals.next() => supervisor.pass_on(received),
+                batch = watches.next() => {
+                    let taken = batch.into_iter().map(|change| values.take(change, process));
+                    // All of them are taken, not only those before the first with new values.
+                    if taken.fold(false, |any, is_new| any | is_new)
+                        && let Some(status) = supervisor.apply(&values).await?
+                    {
+                        return exit_as(status);
                     }
                 }
             }
@@ -92,124 +57,119 @@ impl Run {
         let child = Command::from(self.prepared(variables)).spawn();
         child.map_err(|error| self.cannot_start(&error))
     }
+}
 
-    /// Does what was asked for on a change. Returns the status of a command that had ended by itself.
-    async fn apply(
-        &self,
-        child: &mut Child,
-        variables: &[Variable],
-        process: &Process,
-    ) -> Result<Option<ExitStatus>, CliError> {
-        match self.on_change {
+/// A running command.
+struct Supervisor<'a> {
+    run: &'a Run,
+    process: &'a Process,
+    variables: Vec<Variable>,
+    child: Child,
+    signals: Signals,
+    /// Whether the command was asked to end for good.
+    is_stopping: bool,
+}
+
+impl<'a> Supervisor<'a> {
+    /// Starts the command. Until then, a signal ends this process as it ends every other.
+    fn start(run: &'a Run, values: &Values, process: &'a Process) -> Result<Self, CliError> {
+        let variables = run.variables_of(values.paths(), &values.by_path())?;
+        let signals = Signals::new()?;
+        let child = run.start(&variables)?;
+        Ok(Self { run, process, variables, child, signals, is_stopping: false })
+    }
+
+    /// Does what was asked for on a change, if a variable has changed. Returns the status of a command that has ended and
+    /// is not started again.
+    async fn apply(&mut self, values: &Values) -> Result<Option<ExitStatus>, CliError> {
+        match self.run.variables_of(values.paths(), &values.by_path()) {
+            Ok(new) if new == self.variables => return Ok(None),
+            Ok(new) => self.variables = new,
+            Err(error) => {
+                self.process.print_error(&error);
+                self.process.print_warning("the command goes on with the earlier values");
+                return Ok(None);
+            }
+        }
+        match self.run.on_change {
             OnChange::Ignore => Ok(None),
             OnChange::Signal(signal) => {
-                process.print_status("a secret has changed: the command gets the signal");
-                send(child, signal);
+                self.process.print_status("a secret has changed: the command gets the signal");
+                self.send(signal);
                 Ok(None)
             }
-            OnChange::Restart => {
-                if let Ok(Some(status)) = child.try_wait() {
-                    return Ok(Some(status));
-                }
-                process.print_status("a secret has changed: the command is restarted");
-                send(child, Signal::TERM);
-                let grace = self.grace.unwrap_or(GRACE_DEFAULT);
-                if tokio::time::timeout(grace, child.wait()).await.is_err() {
-                    process.print_warning("the command did not end in time, and is killed");
-                    child.kill().await.map_err(|error| self.cannot_start(&error))?;
-                }
-                *child = self.start(variables)?;
-                Ok(None)
-            }
+            OnChange::Restart => self.restart().await,
         }
     }
-}
 
-/// A secret that is watched by a task.
-struct WatchedSecret {
-    index: usize,
-    path: SecretPath,
-    info: &'static Info,
-    namespace: String,
-}
+    /// Ends the command, and starts it with the new variables. Returns its status if it has ended by itself, or if a
+    /// signal asks it to end for good.
+    async fn restart(&mut self) -> Result<Option<ExitStatus>, CliError> {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            return Ok(Some(status));
+        }
+        if self.is_stopping {
+            self.process.print_warning(
+                "a secret has changed: the command is not restarted, because a signal asked it to end",
+            );
+            return Ok(None);
+        }
+        self.process.print_status("a secret has changed: the command is restarted");
+        self.send(Signal::TERM);
+        let status = self.ended().await.map_err(|error| self.run.cannot_start(&error))?;
+        // A signal of the same moment, such as Ctrl-C, is noticed by the runtime only when it looks again.
+        tokio::task::yield_now().await;
+        while let Some(received) = self.signals.received().await {
+            self.pass_on_while_ending(received);
+        }
+        if self.is_stopping {
+            return Ok(Some(status));
+        }
+        self.child = self.run.start(&self.variables)?;
+        Ok(None)
+    }
 
-impl WatchedSecret {
-    /// Sends the values as they are, and then each change. Ends when there is no receiver, and after an error.
-    async fn run(self, mut session: Session, sender: mpsc::Sender<SecretChange>) {
-        let send =
-            async |state| sender.send(SecretChange { index: self.index, state }).await.is_ok();
-        let of = Collection::new(self.info, Some(&self.namespace));
-        let values =
-            |state: Option<SecretState>| state.map(|state| values_of(&self.path, state.data));
-        let begun = SecretChanges::begin(&mut session, of, self.path.clone()).await;
-        let (mut changes, first) = match begun {
-            Ok((changes, first)) => (changes.for_ever(), first),
-            Err(error) => {
-                send(Err(error)).await;
-                return;
-            }
-        };
-        let mut state = Ok(values(first));
+    /// Waits for the end of a command that got SIGTERM, and kills it after `--grace`. It gets signals meanwhile.
+    async fn ended(&mut self) -> std::io::Result<ExitStatus> {
+        let grace = tokio::time::sleep(self.run.grace.unwrap_or(GRACE_DEFAULT));
+        tokio::pin!(grace);
         loop {
-            let is_last = state.is_err();
-            if !send(state).await || is_last {
-                return;
+            tokio::select! {
+                biased;
+                received = self.signals.next() => self.pass_on_while_ending(received),
+                ended = self.child.wait() => return ended,
+                () = &mut grace => {
+                    self.process.print_warning("the command did not end in time, and is killed");
+                    self.child.kill().await?;
+                    return self.child.wait().await;
+                }
             }
-            state = changes.next(&mut session).await.map(values);
         }
     }
-}
 
-/// The first values of all secrets. An error is final: the command is not started.
-async fn first_values(
-    changes: &mut mpsc::Receiver<SecretChange>,
-    count: usize,
-    paths: &[SecretPath],
-) -> Result<Vec<Data>, CliError> {
-    let mut all: Vec<Option<Data>> = vec![None; count];
-    while all.iter().any(Option::is_none) {
-        let Some(SecretChange { index, state }) = changes.recv().await else { break };
-        let absent = || CliError::new(format!("the secret {} was deleted", paths[index].name));
-        all[index] = Some(state?.ok_or_else(absent)?);
-    }
-    Ok(all.into_iter().flatten().collect())
-}
-
-/// Takes the values of a change; a secret that was deleted keeps those that it had. Returns whether there are new ones.
-fn take(change: SecretChange, paths: &[SecretPath], all: &mut [Data], process: &Process) -> bool {
-    let SecretChange { index, state } = change;
-    match state {
-        Ok(Some(data)) => {
-            // The watch has said that the key is gone. The command does not run without it.
-            if paths[index].key.as_ref().is_some_and(|key| !data.contains_key(key)) {
-                process.print_warning("the command goes on with the earlier values");
-                return false;
-            }
-            all[index] = data;
-            true
-        }
-        Ok(None) => {
-            let name = &paths[index].name;
-            process.print_warning(&format!(
-                "the secret {name} was deleted: the command goes on with its last values"
-            ));
-            false
-        }
-        Err(error) => {
-            process.print_error(&error);
-            let name = &paths[index].name;
-            process.print_warning(&format!("changes of the secret {name} are not seen any more"));
-            false
+    /// Passes a signal on, unless the terminal has sent it to the command as well.
+    fn pass_on(&mut self, received: Received) {
+        let Received { signal, is_from_terminal } = received;
+        self.is_stopping |= STOPS.contains(&signal);
+        if !is_from_terminal {
+            self.send(signal);
         }
     }
-}
 
-/// Sends a signal to the command. Its id stays its own until its end was waited for.
-fn send(child: &Child, signal: Signal) {
-    let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    if let Some(id) = id {
-        // An error means that the command has ended, which is seen next.
-        let _ = kill_process(id, signal);
+    /// The same while the command is being restarted. It will read its configuration anyway, so a hangup then asks it to
+    /// end.
+    fn pass_on_while_ending(&mut self, received: Received) {
+        self.is_stopping |= received.signal == Signal::HUP;
+        self.pass_on(received);
+    }
+
+    /// Sends a signal to the command. Its id stays its own until its end was waited for.
+    fn send(&self, signal: Signal) {
+        let id = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        if let Some(id) = id {
+            // An error means that the command has ended, which is seen next.
+            let _ = kill_process(id, signal);
+        }
     }
 }
 
@@ -220,50 +180,5 @@ fn exit_as(status: ExitStatus) -> Result<(), CliError> {
         Some(0) => Ok(()),
         Some(code) => Err(CliError::exit(code)),
         None => Err(CliError::exit(u8::MAX)),
-    }
-}
-
-/// The signals that this process passes on to the command.
-struct Signals {
-    /// Each with what is sent on for it, if anything is.
-    streams: Vec<(Option<Signal>, unix::Signal)>,
-}
-
-impl Signals {
-    /// Listens from now on. A terminal sends Ctrl-C to the command, too, which must not get it twice: then it only does
-    /// not end this process.
-    fn new(process: &Process) -> Result<Self, CliError> {
-        let of_terminal = |signal| Some(signal).filter(|_| !process.stdin_is_terminal());
-        let all = [
-            (Some(Signal::TERM), SignalKind::terminate()),
-            (Some(Signal::HUP), SignalKind::hangup()),
-            (Some(Signal::USR1), SignalKind::user_defined1()),
-            (Some(Signal::USR2), SignalKind::user_defined2()),
-            (of_terminal(Signal::INT), SignalKind::interrupt()),
-            (of_terminal(Signal::QUIT), SignalKind::quit()),
-        ];
-        let mut streams = Vec::new();
-        for (signal, kind) in all {
-            let stream = unix::signal(kind);
-            let stream = stream
-                .map_err(|error| CliError::new(format!("cannot listen to signals: {error}")))?;
-            streams.push((signal, stream));
-        }
-        Ok(Self { streams })
-    }
-
-    /// The next signal to send on.
-    async fn next(&mut self) -> Signal {
-        poll_fn(|context| {
-            for (signal, stream) in &mut self.streams {
-                while stream.poll_recv(context).is_ready() {
-                    if let Some(signal) = *signal {
-                        return Poll::Ready(signal);
-                    }
-                }
-            }
-            Poll::Pending
-        })
-        .await
     }
 }
