@@ -157,11 +157,9 @@ impl Session {
         namespace: Option<String>,
         process: &Process,
     ) -> Result<Self, CliError> {
-        let client = Client::new(settings);
-        let mut client = client.map_err(|error| explain(&error, "https://HOST:PORT", None))?;
+        let mut client = client_with(settings, process)?;
         let print = process.warning_printer();
         client.set_warning_handler(Box::new(move |text| print(&escape(text))));
-        client.set_proxy(proxy_for(client.server(), process)?);
         let note = Box::new(process.note_printer());
         Ok(Self { client, context, namespace, note })
     }
@@ -291,6 +289,14 @@ fn set_names(status: &Status) {
     };
     // A command asks one server.
     let _ = set_namespace_names(&names);
+}
+
+/// A client that uses the proxy of the environment.
+pub(crate) fn client_with(settings: Settings, process: &Process) -> Result<Client, CliError> {
+    let client = Client::new(settings);
+    let mut client = client.map_err(|error| explain(&error, "https://HOST:PORT", None))?;
+    client.set_proxy(proxy_for(client.server(), process)?);
+    Ok(client)
 }
 
 /// The proxy that the environment names for a server.

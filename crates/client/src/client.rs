@@ -68,6 +68,17 @@ pub struct Settings {
     pub request_timeout: Duration,
 }
 
+/// The response to a form.
+#[derive(Debug)]
+pub struct FormResponse {
+    /// The status code.
+    pub code: u16,
+    /// How long the server asks to wait, if it is too busy.
+    pub retry_after: Option<Duration>,
+    /// The JSON; null for an error without JSON.
+    pub body: Value,
+}
+
 /// One server and one access key, over one connection that is made when it is needed.
 pub struct Client {
     settings: Settings,
@@ -81,6 +92,8 @@ pub struct Client {
     warnings: Warnings,
     /// The `ETag` of the last answer.
     tag: Option<String>,
+    /// How long the last response asked to wait.
+    retry_after: Option<Duration>,
 }
 
 impl fmt::Debug for Client {
@@ -112,6 +125,7 @@ impl Client {
             tasks: JoinSet::new(),
             warnings: Warnings::default(),
             tag: None,
+            retry_after: None,
         })
     }
 
@@ -326,16 +340,15 @@ impl Client {
         self.send(ApiRequest::of_gateway(path)).await
     }
 
-    /// Posts a form to a path at the root of the server, such as `/auth/token`. Returns the status code and the JSON of the
-    /// response, also if it is an error.
+    /// Posts a form to a path at the root of the server, such as `/auth/token`. Returns the response also if it is an error.
     ///
     /// # Errors
-    /// If there is no response, or it is not JSON.
+    /// If there is no response, or a successful one is not JSON.
     pub async fn post_form(
         &mut self,
         path: &str,
         fields: &[(&str, &str)],
-    ) -> Result<(u16, Value), Error> {
+    ) -> Result<FormResponse, Error> {
         let field = |(name, value): &(&str, &str)| {
             format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC))
         };
@@ -345,7 +358,9 @@ impl Client {
         let request = request.body("application/x-www-form-urlencoded", form.into_bytes());
         let (code, body) = self.exchange(&request).await?;
         let decoded = decode_response(StatusCode::OK, &body);
-        decoded.map(|value| (code.as_u16(), value))
+        // A load balancer answers with pages of its own.
+        let body = if code.is_success() { decoded? } else { decoded.unwrap_or_default() };
+        Ok(FormResponse { code: code.as_u16(), retry_after: self.retry_after, body })
     }
 
     /// Reads JSON at a path, which may have a query, at the root of the server. One parameter is added to the query.
@@ -598,7 +613,9 @@ impl Client {
             self.warnings.receive(response.headers());
             let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok());
             self.tag = tag.map(str::to_owned);
-            let wait = retry_after(code, response.headers())
+            self.retry_after = retry_after(code, response.headers());
+            let wait = self
+                .retry_after
                 .filter(|wait| *wait <= RETRY_AFTER_MAX)
                 .filter(|_| request.method.is_idempotent() && attempt < ATTEMPTS_MAX);
             let (code, body) = self.read(response).await?;

@@ -22,7 +22,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Client, Settings};
+pub use client::{Client, FormResponse, Settings};
 pub use collection::Collection;
 pub use error::{CertificateProblem, Error};
 pub use health::{Health, health};

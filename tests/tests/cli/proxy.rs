@@ -125,6 +125,17 @@ async fn the_environment_names_the_proxy_and_its_credentials() {
 }
 
 #[tokio::test]
+async fn logins_use_the_proxy_of_the_environment() {
+    let (_server, user, target) = named().await;
+    let proxy = ConnectProxy::start(target.clone(), "").await;
+    let user = user.with("HTTPS_PROXY", &proxy.url("")).with("POSTERN_ID_TOKEN", "a.b.c");
+    let port = target.rsplit_once(':').unwrap().1;
+    let url = format!("https://{NAME}:{port}");
+    let said = user.fails(1, &["login", &url, "--workload-identity", "deploy"]).await;
+    assert!(said.contains("invalid_grant"), "the server was reached: {said}");
+}
+
+#[tokio::test]
 async fn health_is_read_through_the_proxy_of_the_environment() {
     let (server, user, target) = named().await;
     let port = target.rsplit_once(':').unwrap().1;

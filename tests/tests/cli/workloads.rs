@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use postern_tests::cli::CliUser;
-use postern_tests::identity_provider::{IdentityProvider, Raw};
+use postern_tests::identity_provider::{IdentityProvider, Raw, post_form};
 use postern_tests::objects::make;
 use postern_tests::{Home, Server, Setup, wait};
 use serde_json::{Value, json};
@@ -161,10 +161,10 @@ async fn the_rate_limit_of_the_server_is_understood() {
     let login =
         ["login", &url, "--ca-file", &ca, "--workload-identity", "deploy", "--timeout", "1s"];
     wait::until("a login that is limited", async || {
-        while client.get("/auth/methods").without("authorization").send().await.status != 429 {}
+        while post_form(&client, "subject_token=refused").await.status != 429 {}
         // A new minute may have begun.
         let output = user.run(&login).await;
-        output.err.contains("try again in ").then_some(())
+        output.err.contains("too many requests for logins").then_some(())
     })
     .await;
 }

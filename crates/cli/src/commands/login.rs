@@ -117,8 +117,9 @@ impl Login {
                     server: &server,
                     trust: &trust,
                     timeout: self.credential.timeout,
+                    process,
                 };
-                workload.key(process).await?
+                workload.key().await?
             }
             None => self.key(&server, &trust, process).await?,
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64URL;
-use postern_client::{Client, ServerUrl, Settings, Trust};
+use postern_client::{Client, FormResponse, ServerUrl, Settings, Trust};
 use postern_kinds::SecretText;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use crate::error::CliError;
 use crate::output::escape;
 use crate::process::Process;
+use crate::session::client_with;
 
 /// The client that the server knows.
 const CLIENT_ID: &str = "postern-cli";
@@ -116,9 +117,8 @@ impl BrowserLogin<'_> {
             ("redirect_uri", &redirect_uri),
             ("code_verifier", verifier.expose()),
         ];
-        let (status, answer) =
-            self.client()?.post_form(TOKEN_PATH, &fields).await.map_err(failed)?;
-        key_in(status, &answer)
+        let answer = self.client(process)?.post_form(TOKEN_PATH, &fields).await;
+        key_in(&answer.map_err(failed)?)
     }
 
     /// The access key, by a browser on another machine.
@@ -130,11 +130,12 @@ impl BrowserLogin<'_> {
         let asked = self.asked(verifier.expose());
         let asked: Vec<(&str, &str)> =
             asked.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let mut client = self.client()?;
-        let (status, begun) = client.post_form(DEVICE_PATH, &asked).await.map_err(failed)?;
+        let mut client = self.client(process)?;
+        let FormResponse { code, body: begun, .. } =
+            client.post_form(DEVICE_PATH, &asked).await.map_err(failed)?;
         let text = |name: &str| begun.get(name).and_then(Value::as_str).unwrap_or_default();
         let (device_code, user_code) = (text("device_code"), text("user_code"));
-        if status != 200 || device_code.is_empty() {
+        if code != 200 || device_code.is_empty() {
             return Err(refused(&begun, "the server has no login for the command line"));
         }
         let page = escape(text("verification_uri_complete"));
@@ -169,7 +170,7 @@ impl BrowserLogin<'_> {
         fields
     }
 
-    fn client(&self) -> Result<Client, CliError> {
+    fn client(&self, process: &Process) -> Result<Client, CliError> {
         let settings = Settings {
             server: self.server.clone(),
             key: SecretText::default(),
@@ -178,7 +179,7 @@ impl BrowserLogin<'_> {
             tls_server_name: None,
             request_timeout: self.timeout,
         };
-        Client::new(settings).map_err(failed)
+        client_with(settings, process)
     }
 }
 
@@ -191,7 +192,7 @@ async fn ask_until_allowed(
     let mut failures = 0;
     loop {
         tokio::time::sleep(interval).await;
-        let (status, answer) = match client.post_form(TOKEN_PATH, fields).await {
+        let answer = match client.post_form(TOKEN_PATH, fields).await {
             Ok(answered) => answered,
             Err(error) => {
                 failures += 1;
@@ -202,21 +203,23 @@ async fn ask_until_allowed(
             }
         };
         failures = 0;
-        match answer.get("error").and_then(Value::as_str) {
+        match answer.body.get("error").and_then(Value::as_str) {
             Some("authorization_pending") => {}
             Some("slow_down") => interval = (interval + SLOWER).min(MAX_INTERVAL),
             Some("expired_token") => return Err(too_late()),
             Some("access_denied") => return Err(denied()),
-            _ if status == 429 || status == 503 => interval = (interval + SLOWER).min(MAX_INTERVAL),
-            _ => return key_in(status, &answer),
+            _ if answer.code == 429 || answer.code == 503 => {
+                interval = (interval + SLOWER).min(MAX_INTERVAL);
+            }
+            _ => return key_in(&answer),
         }
     }
 }
 
-fn key_in(status: u16, answer: &Value) -> Result<SecretText, CliError> {
-    match answer.get("access_token").and_then(Value::as_str) {
-        Some(key) if status == 200 => Ok(SecretText::from(key.to_owned())),
-        _ => Err(refused(answer, "the server gave no access key")),
+fn key_in(answer: &FormResponse) -> Result<SecretText, CliError> {
+    match answer.body.get("access_token").and_then(Value::as_str) {
+        Some(key) if answer.code == 200 => Ok(SecretText::from(key.to_owned())),
+        _ => Err(refused(&answer.body, "the server gave no access key")),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use postern_client::{Client, ServerUrl, Settings, Trust};
+use postern_client::{Client, FormResponse, ServerUrl, Settings, Trust};
 use postern_kinds::SecretText;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::error::CliError;
 use crate::output::escape;
 use crate::process::{Process, read_file};
+use crate::session::client_with;
 
 /// The path of exchanges. With the external URL of the server, it is the audience of the token.
 const PATH: &str = "/auth/token";
@@ -52,6 +53,8 @@ pub(super) struct Workload<'a> {
     pub(super) trust: &'a Trust,
     /// How long each request may take, and the exchange with all its attempts.
     pub(super) timeout: Duration,
+    /// The environment, with the token of the platform.
+    pub(super) process: &'a Process,
 }
 
 /// Where the token comes from.
@@ -63,19 +66,16 @@ enum Source<'a> {
 }
 
 /// The response to an exchange.
-struct Exchanged {
-    code: u16,
-    body: Value,
-}
+struct Exchanged(FormResponse);
 
 impl Workload<'_> {
     /// The access key for the token of the platform.
-    pub(super) async fn key(&self, process: &Process) -> Result<SecretText, CliError> {
+    pub(super) async fn key(&self) -> Result<SecretText, CliError> {
         let end = Instant::now() + self.timeout;
-        let source = self.source(process)?;
+        let source = self.source()?;
         let audience = self.server.at_root(PATH);
         let token = self.token(&source, &audience).await?;
-        let exchanged = self.exchange(&token, end, process).await?;
+        let exchanged = self.exchange(&token, end).await?;
         if let Some(key) = exchanged.key() {
             return Ok(key);
         }
@@ -90,7 +90,7 @@ impl Workload<'_> {
             && external.as_deref().is_some_and(|url| self.is_same_host(url))
         {
             let token = self.token(&source, wanted).await?;
-            let exchanged = self.exchange(&token, end, process).await?;
+            let exchanged = self.exchange(&token, end).await?;
             return exchanged.key().ok_or_else(|| self.with_hints(exchanged.refused(), wanted));
         }
         let wanted = wanted.as_deref().unwrap_or("the server's --external-url with /auth/token");
@@ -98,12 +98,7 @@ impl Workload<'_> {
     }
 
     /// Exchanges a token. If the server cannot serve it now, it is sent again until `end`.
-    async fn exchange(
-        &self,
-        token: &SecretText,
-        end: Instant,
-        process: &Process,
-    ) -> Result<Exchanged, CliError> {
+    async fn exchange(&self, token: &SecretText, end: Instant) -> Result<Exchanged, CliError> {
         let fields = [
             ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
             ("subject_token_type", "urn:ietf:params:oauth:token-type:jwt"),
@@ -114,20 +109,20 @@ impl Workload<'_> {
         for attempt in 1.. {
             let answered = timeout_at(end, client.post_form(PATH, &fields)).await;
             let answered = answered.map_err(|_| self.too_late())?;
-            let (code, body) = answered.map_err(|error| failed("the exchange failed", &error))?;
-            let exchanged = Exchanged { code, body };
+            let answered = answered.map_err(|error| failed("the exchange failed", &error))?;
+            let exchanged = Exchanged(answered);
             if !exchanged.is_busy() || attempt >= ATTEMPTS_MAX {
                 return Ok(exchanged);
             }
             // Jobs that were refused together do not come back together.
-            let spread = Duration::from_millis(u64::from(process.random()) * 4);
+            let spread = Duration::from_millis(u64::from(self.process.random()) * 4);
             let doubled = WAIT_MIN.saturating_mul(2_u32.saturating_pow(attempt - 1));
             let wait = exchanged.retry_after().unwrap_or(doubled) + spread;
             if Instant::now() + wait >= end {
                 return Ok(exchanged);
             }
             let (why, seconds) = (exchanged.why(), wait.as_secs_f64().ceil());
-            process.print_note(&format!(
+            self.process.print_note(&format!(
                 "the server cannot do this now, so the next attempt is in {seconds} s: {why}"
             ));
             sleep(wait).await;
@@ -136,7 +131,8 @@ impl Workload<'_> {
     }
 
     /// Where the token of the platform comes from.
-    fn source<'p>(&self, process: &'p Process) -> Result<Source<'p>, CliError> {
+    fn source(&self) -> Result<Source<'_>, CliError> {
+        let process = self.process;
         if let Some(file) = self.token_file {
             return token_in(file).map(Source::Given);
         }
@@ -185,7 +181,7 @@ impl Workload<'_> {
             tls_server_name: None,
             request_timeout: self.timeout,
         };
-        Client::new(settings).map_err(|error| failed("cannot connect", &error))
+        client_with(settings, self.process)
     }
 
     /// The external URL of the server, if it names one. Only a help: an error of this request is not worth printing.
@@ -219,17 +215,17 @@ impl Workload<'_> {
 
 impl Exchanged {
     fn key(&self) -> Option<SecretText> {
-        let key = self.body.get("access_token").and_then(Value::as_str);
-        key.filter(|_| self.code == 200).map(|key| SecretText::from(key.to_owned()))
+        let key = self.0.body.get("access_token").and_then(Value::as_str);
+        key.filter(|_| self.0.code == 200).map(|key| SecretText::from(key.to_owned()))
     }
 
     fn text(&self, name: &str) -> &str {
-        self.body.get(name).and_then(Value::as_str).unwrap_or_default()
+        self.0.body.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 
     /// Whether the same request can be served later.
     fn is_busy(&self) -> bool {
-        self.code == 429 || self.code == 503
+        self.0.code == 429 || self.0.code == 503
     }
 
     /// The reason of the server. The rate limit, and a server that is starting, answer with a Status.
@@ -237,13 +233,17 @@ impl Exchanged {
         let fields = ["error_description", "message", "error"];
         let texts = fields.into_iter().map(|name| self.text(name));
         let why = texts.into_iter().find(|text| !text.is_empty());
-        why.map_or_else(|| format!("HTTP {}", self.code), escape)
+        why.map_or_else(|| format!("HTTP {}", self.0.code), escape)
     }
 
-    /// How long the server asks to wait. A Status has the seconds of `Retry-After`.
+    /// How long the server asks to wait. A Status has the seconds of the header as well, which a proxy may have removed.
     fn retry_after(&self) -> Option<Duration> {
-        let seconds = self.body.get("details")?.get("retryAfterSeconds")?.as_u64()?;
-        Some(Duration::from_secs(seconds).min(WAIT_MAX)).filter(|wait| !wait.is_zero())
+        let of_status = || {
+            let seconds = self.0.body.get("details")?.get("retryAfterSeconds")?.as_u64()?;
+            Some(Duration::from_secs(seconds))
+        };
+        let wait = self.0.retry_after.or_else(of_status);
+        wait.map(|wait| wait.min(WAIT_MAX)).filter(|wait| !wait.is_zero())
     }
 
     fn refused(&self) -> CliError {
@@ -289,14 +289,14 @@ mod tests {
 
     #[test]
     fn a_refusal_says_why_and_when_to_try_again() {
+        let exchanged = |code, seconds, body| {
+            Exchanged(FormResponse { code, retry_after: Some(Duration::from_secs(seconds)), body })
+        };
         let status = |code, seconds| {
-            let details = json!({ "retryAfterSeconds": seconds });
-            let body = json!({ "kind": "Status", "message": "too many", "details": details });
-            Exchanged { code, body }
+            exchanged(code, seconds, json!({ "kind": "Status", "message": "too many" }))
         };
         let oauth = |code, error: &str, description: &str| {
-            let body = json!({ "error": error, "error_description": description });
-            Exchanged { code, body }
+            exchanged(code, 0, json!({ "error": error, "error_description": description }))
         };
         for (exchanged, wanted) in [
             (status(429, 42), "the server gives no key now: too many | try again in 42 s"),
@@ -307,7 +307,11 @@ mod tests {
             ),
             (status(404, 0), "the server gave no key: too many"),
             (oauth(400, "invalid_request", "no\u{1b}"), "the token: invalid_request | no\\u{1b}"),
-            (Exchanged { code: 404, body: json!({}) }, "the server does not exchange tokens"),
+            (exchanged(404, 0, json!({})), "the server does not exchange tokens"),
+            (
+                exchanged(503, 7, Value::Null),
+                "the server gives no key now: HTTP 503 | try again in 7 s",
+            ),
         ] {
             let error = exchanged.refused();
             let said = format!("{} | {}", error.message, error.hints.join(" | "));
