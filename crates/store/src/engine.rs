@@ -13,6 +13,8 @@ use crate::etcd::{self, Etcd, EtcdAccess, EtcdSource, EtcdTarget, EtcdUrl, Store
 use crate::fleet::Member;
 use crate::mark::MigrationMark;
 use crate::redb::{self, Redb, RedbRestore};
+#[cfg(doc)]
+use crate::types::Error;
 use crate::types::{Epoch, Limits, Options, Result};
 
 /// How long [`open`] waits for another process that has the database open.
