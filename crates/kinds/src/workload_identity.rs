@@ -59,11 +59,13 @@ pub struct Spec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
     /// The lifetime of a key in seconds, 60 to 3600.
-    #[serde(default = "default_ttl", skip_serializing_if = "is_zero")]
-    pub ttl: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = DEFAULT_TTL_SECONDS))]
+    pub ttl: Option<i64>,
     /// The most keys that are valid at once, 1 to 10000.
-    #[serde(default = "default_max_live", skip_serializing_if = "is_zero")]
-    pub max_live: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = DEFAULT_MAX_LIVE))]
+    pub max_live: Option<i64>,
     /// Whether the workload identity is disabled. Then no token is exchanged for it. Keys that it has made stay valid until
     /// they expire; delete the workload identity to end them.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -81,20 +83,17 @@ pub struct Status {
     pub maker: Option<Maker>,
 }
 
-fn default_ttl() -> i64 {
-    DEFAULT_TTL_SECONDS
-}
-
-fn default_max_live() -> i64 {
-    DEFAULT_MAX_LIVE
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &i64) -> bool {
-    *number == 0
-}
-
 impl Spec {
+    /// The lifetime of a key, in seconds.
+    pub fn ttl_seconds(&self) -> i64 {
+        self.ttl.unwrap_or(DEFAULT_TTL_SECONDS)
+    }
+
+    /// The most keys that are valid at once.
+    pub fn max_live(&self) -> i64 {
+        self.max_live.unwrap_or(DEFAULT_MAX_LIVE)
+    }
+
     /// The owner of the keys; `None` when none is named.
     pub fn key_owner(&self) -> Option<Owner> {
         let owner = self.owner.as_ref()?;
@@ -143,6 +142,9 @@ impl Kind for WorkloadIdentity {
             };
             spec.owner = Some(owner);
         }
+        // Zero is no absent value: it is refused.
+        spec.ttl.get_or_insert(DEFAULT_TTL_SECONDS);
+        spec.max_live.get_or_insert(DEFAULT_MAX_LIVE);
         let owner = spec.key_owner();
         match old {
             None => {
@@ -190,13 +192,14 @@ impl Kind for WorkloadIdentity {
             let detail = "must limit what the workload may do";
             errors.push(FieldError::required("spec.scope", detail));
         }
-        if !(MIN_TTL_SECONDS..=MAX_TTL_SECONDS).contains(&spec.ttl) {
+        let (ttl, max_live) = (spec.ttl_seconds(), spec.max_live());
+        if !(MIN_TTL_SECONDS..=MAX_TTL_SECONDS).contains(&ttl) {
             let detail = format!("must be {MIN_TTL_SECONDS} to {MAX_TTL_SECONDS} seconds");
-            errors.push(FieldError::invalid("spec.ttl", spec.ttl, detail));
+            errors.push(FieldError::invalid("spec.ttl", ttl, detail));
         }
-        if !(1..=MAX_MAX_LIVE).contains(&spec.max_live) {
+        if !(1..=MAX_MAX_LIVE).contains(&max_live) {
             let detail = format!("must be 1 to {MAX_MAX_LIVE}");
-            errors.push(FieldError::invalid("spec.maxLive", spec.max_live, detail));
+            errors.push(FieldError::invalid("spec.maxLive", max_live, detail));
         }
         if errors.is_empty() { check_caller_key(new, old, ctx) } else { Ok(()) }
     }
@@ -219,7 +222,7 @@ impl Kind for WorkloadIdentity {
             Cell::Text(spec.issuer.clone()),
             Cell::Text(spec.owner.clone().unwrap_or_default().display_name()),
             Cell::Text((!spec.disabled).to_string()),
-            Cell::Number(spec.ttl),
+            Cell::Number(spec.ttl_seconds()),
         ]
     }
 

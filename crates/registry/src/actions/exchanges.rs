@@ -238,11 +238,11 @@ pub async fn exchange(
     let (owner, owner_name) = by.owner(registry)?;
     let now = registry.source().now().unix_seconds();
     let live = registry.cache().principals().workload_key_count(&by.uid, now);
-    if i64::try_from(live).unwrap_or(i64::MAX) >= by.spec.max_live {
+    if i64::try_from(live).unwrap_or(i64::MAX) >= by.spec.max_live() {
         return Err(NoKey::TooMany);
     }
     let limits = [registry.key_policy().max_ttl_seconds, by.left_of_maker(registry, now)?];
-    let ttl = limits.into_iter().flatten().fold(by.spec.ttl, i64::min);
+    let ttl = limits.into_iter().flatten().fold(by.spec.ttl_seconds(), i64::min);
     let key = key_of(by, &owner, claims, ttl)?;
     let writing = Writing {
         manager: MANAGER.to_owned(),
