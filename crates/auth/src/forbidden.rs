@@ -3,8 +3,13 @@
 use crate::attributes::Attributes;
 use crate::identity::Identity;
 
-/// The message of a refusal, in kube-apiserver's words.
-pub fn forbidden_message(identity: &Identity, attributes: &Attributes<'_>) -> String {
+/// The message of a refusal, in kube-apiserver's words. `is_in_scope` says whether the scopes of the access key allow the
+/// request: whether the owner may do it is not told, because roles come with objects.
+pub fn forbidden_message(
+    identity: &Identity,
+    attributes: &Attributes<'_>,
+    is_in_scope: bool,
+) -> String {
     let user = &identity.name;
     match attributes {
         Attributes::Resource { verb, group, resource, subresource, namespace, .. } => {
@@ -14,11 +19,8 @@ pub fn forbidden_message(identity: &Identity, attributes: &Attributes<'_>) -> St
                 format!("in the namespace \"{namespace}\"")
             };
             let slash = if subresource.is_empty() { "" } else { "/" };
-            let reason = if identity.is_scoped() {
-                ": the scope of the access key does not allow it"
-            } else {
-                ""
-            };
+            let reason =
+                if is_in_scope { "" } else { ": the scope of the access key does not allow it" };
             format!(
                 "User \"{user}\" cannot {verb} resource \"{resource}{slash}{subresource}\" in API \
                  group \"{group}\" {scope}{reason}"
@@ -49,10 +51,10 @@ mod tests {
             name: "s1",
         };
         assert_eq!(
-            forbidden_message(&ada(), &named("default")),
+            forbidden_message(&ada(), &named("default"), true),
             "User \"ada\" cannot get resource \"sharedsecrets\" in API group \
              \"management.platform.sh\" in the namespace \"default\""
         );
-        assert!(forbidden_message(&ada(), &named("")).ends_with("at the cluster scope"));
+        assert!(forbidden_message(&ada(), &named(""), true).ends_with("at the cluster scope"));
     }
 }

@@ -94,7 +94,8 @@ pub struct Spec {
     /// The Secret with the client secret. Without it, the client is a public one, which only PKCE protects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_secret: Option<ClientSecretRef>,
-    /// The scopes that a login asks for. `openid` is always among them; by default also `profile` and `email`.
+    /// The scopes that a login asks for. `openid` is always among them. A list replaces the default, which is `profile` and
+    /// `email`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub scopes: Vec<String>,

@@ -37,7 +37,8 @@ pub struct Spec {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(extend("enum" = TYPES))]
     pub r#type: String,
-    /// The issuer, exactly as its tokens name it. Required, unless `cluster` is set.
+    /// The issuer, exactly as its tokens name it. Required, unless `cluster` is set. For `GitHubActions`, the default is the
+    /// issuer of github.com.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub issuer: String,
     /// The Cluster that issues the tokens. Its keys are fetched through its kubeconfig, so they need no address that this

@@ -2,6 +2,7 @@
 //!
 //! A user is found by issuer and subject alone, never by a name or an address. Names are for new users only.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use aws_lc_rs::digest::{Context, SHA256};
@@ -132,7 +133,7 @@ pub fn with_user_info(
     user_info
 }
 
-/// The groups of a login as the provider names them.
+/// The groups of a login as the provider names them, each once.
 ///
 /// # Errors
 /// See [`LoginRefused`]. A login without its groups is refused, because it would silently demote the user.
@@ -149,7 +150,9 @@ pub fn groups<'a>(
         Some(claim) => claim,
     };
     let is_empty = listed.as_array().is_some_and(Vec::is_empty);
-    let found = texts(Some(listed));
+    let mut found = texts(Some(listed));
+    let mut seen = HashSet::new();
+    found.retain(|group| seen.insert(*group));
     if found.is_empty() && !is_empty {
         return Err(LoginRefused::GroupsForm);
     }
