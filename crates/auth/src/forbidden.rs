@@ -3,13 +3,8 @@
 use crate::attributes::Attributes;
 use crate::identity::Identity;
 
-/// The message of a refusal, in kube-apiserver's words. `is_in_scope` says whether the scopes of the access key allow the
-/// request: whether the owner may do it is not told, because roles come with objects.
-pub fn forbidden_message(
-    identity: &Identity,
-    attributes: &Attributes<'_>,
-    is_in_scope: bool,
-) -> String {
+/// The message of a refusal, in kube-apiserver's words.
+pub fn forbidden_message(identity: &Identity, attributes: &Attributes<'_>) -> String {
     let user = &identity.name;
     match attributes {
         Attributes::Resource { verb, group, resource, subresource, namespace, .. } => {
@@ -19,8 +14,12 @@ pub fn forbidden_message(
                 format!("in the namespace \"{namespace}\"")
             };
             let slash = if subresource.is_empty() { "" } else { "/" };
-            let reason =
-                if is_in_scope { "" } else { ": the scope of the access key does not allow it" };
+            // Which of the two it is depends on stored objects: roles come with them, and scopes name projects.
+            let reason = if identity.is_scoped() {
+                ": the scope of the access key does not allow it, or its owner may not do it"
+            } else {
+                ""
+            };
             format!(
                 "User \"{user}\" cannot {verb} resource \"{resource}{slash}{subresource}\" in API \
                  group \"{group}\" {scope}{reason}"
@@ -51,10 +50,10 @@ mod tests {
             name: "s1",
         };
         assert_eq!(
-            forbidden_message(&ada(), &named("default"), true),
+            forbidden_message(&ada(), &named("default")),
             "User \"ada\" cannot get resource \"sharedsecrets\" in API group \
              \"management.platform.sh\" in the namespace \"default\""
         );
-        assert!(forbidden_message(&ada(), &named(""), true).ends_with("at the cluster scope"));
+        assert!(forbidden_message(&ada(), &named("")).ends_with("at the cluster scope"));
     }
 }

@@ -204,9 +204,7 @@ fn check(policy: &Policy, bearer: &Identity, right: &Right) -> Result<(), ApiErr
         return Ok(());
     }
     let resource = GroupResource { group: right.group, resource: right.resource };
-    let is_in_scope = policy.scopes_allow(bearer, &attributes);
-    let text = forbidden_message(bearer, &attributes, is_in_scope);
-    Err(ApiError::forbidden(resource, &right.name, text))
+    Err(ApiError::forbidden(resource, &right.name, forbidden_message(bearer, &attributes)))
 }
 
 /// Whether the text is the value of an access key.

@@ -392,7 +392,7 @@ fn not_usable(identity: &Identity, place: &ResolvedTarget<'_>) -> TargetRefusal 
 }
 
 fn scope_refusal(identity: &Identity, attributes: &Attributes<'_>) -> TargetRefusal {
-    let mut message = forbidden_message(identity, attributes, false);
+    let mut message = forbidden_message(identity, attributes);
     if attributes.is_path() {
         message.push_str(": the scope of the access key does not allow it");
     }

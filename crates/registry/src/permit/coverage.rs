@@ -280,7 +280,7 @@ pub(super) fn refused_uniformly(
     if name.is_none_or(|name| may_get(policy, identity, target, name)) {
         forbidden(policy, identity, target, &attributes)
     } else {
-        forbidden_without_hint(policy, identity, target, &attributes)
+        forbidden_without_hint(identity, target, &attributes)
     }
 }
 

@@ -365,14 +365,12 @@ pub(crate) fn missing_to_create(
 
 /// A 403 without the missing permission.
 fn forbidden_without_hint(
-    policy: &Policy,
     identity: &Identity,
     target: &ResourceTarget,
     attributes: &Attributes<'_>,
 ) -> ApiError {
     let name = target.name.as_deref().unwrap_or_default();
-    let is_in_scope = policy.scopes_allow(identity, attributes);
-    let text = forbidden_message(identity, attributes, is_in_scope);
+    let text = forbidden_message(identity, attributes);
     ApiError::forbidden(target.kind.info().group_resource(), name, &text)
 }
 
@@ -385,7 +383,7 @@ fn forbidden(
     attributes: &Attributes<'_>,
 ) -> ApiError {
     let info = target.kind.info();
-    let error = forbidden_without_hint(policy, identity, target, attributes);
+    let error = forbidden_without_hint(identity, target, attributes);
     if !policy.may_have_permission(identity, info.version.group, info.plural) {
         return error;
     }
