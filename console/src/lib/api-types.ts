@@ -939,7 +939,10 @@ export interface components {
              * @default 900
              */
             refreshInterval: number;
-            /** @description The scopes that a login asks for. `openid` is always among them; by default also `profile` and `email`. */
+            /**
+             * @description The scopes that a login asks for. `openid` is always among them. A list replaces the default, which is `profile` and
+             *     `email`.
+             */
             scopes?: string[];
             /**
              * @description The claim with the name of a new user.
@@ -2014,7 +2017,10 @@ export interface components {
             disabled?: boolean;
             /** @description Name shown to people. */
             displayName?: string;
-            /** @description The issuer, exactly as its tokens name it. Required, unless `cluster` is set. */
+            /**
+             * @description The issuer, exactly as its tokens name it. Required, unless `cluster` is set. For `GitHubActions`, the default is the
+             *     issuer of github.com.
+             */
             issuer?: string;
             /**
              * @description The platform. It decides which claims a WorkloadIdentity must match. Required.
@@ -2235,7 +2241,7 @@ export interface components {
             match?: components["schemas"]["sh.platform.management.v1.ClaimMatch"][];
             /**
              * Format: int64
-             * @description The most keys that are valid at once.
+             * @description The most keys that are valid at once, 1 to 10000.
              * @default 100
              */
             maxLive: number;
@@ -2245,7 +2251,7 @@ export interface components {
             scope?: components["schemas"]["sh.platform.management.v1.Scope"];
             /**
              * Format: int64
-             * @description The lifetime of a key in seconds, at most 3600.
+             * @description The lifetime of a key in seconds, 60 to 3600.
              * @default 900
              */
             ttl: number;
