@@ -3,10 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use uuid::Uuid;
 
 use crate::trace_context::TraceContext;
+
+/// The headers with the ids of a request and of its trace.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// The longest request id of a client.
 const MAX_REQUEST_ID: usize = 128;
@@ -33,12 +39,12 @@ pub fn current() -> Option<RequestIds> {
 
 /// The audit id that a client has sent in `Audit-ID`, if it is a UUID. The nil UUID names no request.
 pub fn sent_audit_id(headers: &HeaderMap) -> Option<Uuid> {
-    let sent = headers.get("audit-id")?.to_str().ok()?;
+    let sent = headers.get(AUDIT_ID)?.to_str().ok()?;
     Uuid::try_parse(sent).ok().filter(|id| !id.is_nil())
 }
 
 /// The value of a header that is sent once; `None` if it is not there, is sent several times, or is not text.
-fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+fn single(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(value)
@@ -48,11 +54,10 @@ impl RequestIds {
     /// The ids of a request, from its headers `X-Request-Id` and `traceparent`. Without a valid `traceparent`, the trace
     /// begins here: `tracestate` is removed, because it belongs to another one.
     pub fn of_headers(audit_id: Uuid, headers: &mut HeaderMap) -> Self {
-        let (request_id, parent) =
-            (single(headers, "x-request-id"), single(headers, "traceparent"));
+        let (request_id, parent) = (single(headers, REQUEST_ID), single(headers, TRACEPARENT));
         let ids = Self::new(audit_id, request_id, parent);
         if ids.trace.is_none() {
-            headers.remove("tracestate");
+            headers.remove(TRACESTATE);
         }
         ids
     }
@@ -128,26 +133,26 @@ fn is_request_id(id: &str) -> bool {
 mod tests {
     use super::*;
 
-    const AUDIT_ID: Uuid = Uuid::from_u128(0x1111_2222_3333_4444_5555_6666_7777_8888);
+    const OF_AUDIT: Uuid = Uuid::from_u128(0x1111_2222_3333_4444_5555_6666_7777_8888);
 
     #[test]
     fn ids_of_a_request_without_headers_come_from_the_audit_id() {
-        let ids = RequestIds::new(AUDIT_ID, None, None);
+        let ids = RequestIds::new(OF_AUDIT, None, None);
         assert_eq!(ids.request_id().to_string(), "11112222-3333-4444-5555-666677778888");
-        assert_eq!(ids.trace_id(), AUDIT_ID.as_u128());
+        assert_eq!(ids.trace_id(), OF_AUDIT.as_u128());
         assert_eq!(ids.traceparent(), "00-11112222333344445555666677778888-5555666677778889-00");
     }
 
     #[test]
     fn ids_of_the_client_are_taken_if_they_are_valid() {
         let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        let ids = RequestIds::new(AUDIT_ID, Some("lb/1.2-3"), Some(parent));
+        let ids = RequestIds::new(OF_AUDIT, Some("lb/1.2-3"), Some(parent));
         assert_eq!(ids.request_id().to_string(), "lb/1.2-3");
         assert_eq!((ids.trace().unwrap().is_sampled(), ids.traceparent().as_str()), (true, parent));
         let long = "x".repeat(MAX_REQUEST_ID + 1);
         for invalid in ["", "a b", "a\nb", "é", "\"", long.as_str()] {
-            let ids = RequestIds::new(AUDIT_ID, Some(invalid), Some("00-1-1-1"));
-            assert_eq!(ids.request_id().to_string(), AUDIT_ID.to_string(), "{invalid:?}");
+            let ids = RequestIds::new(OF_AUDIT, Some(invalid), Some("00-1-1-1"));
+            assert_eq!(ids.request_id().to_string(), OF_AUDIT.to_string(), "{invalid:?}");
             assert_eq!(ids.trace(), None);
         }
     }
@@ -167,7 +172,7 @@ mod tests {
             for one in parents {
                 headers.append("traceparent", one.parse().unwrap());
             }
-            let ids = RequestIds::of_headers(AUDIT_ID, &mut headers);
+            let ids = RequestIds::of_headers(OF_AUDIT, &mut headers);
             assert_eq!(ids.trace().is_some(), is_continued, "{parents:?}");
             assert_eq!(headers.contains_key("tracestate"), is_continued, "{parents:?}");
         }
@@ -182,21 +187,21 @@ mod tests {
         ] {
             let headers =
                 HeaderMap::from_iter([("audit-id".parse().unwrap(), sent.parse().unwrap())]);
-            assert_eq!(sent_audit_id(&headers), is_taken.then_some(AUDIT_ID), "{sent}");
+            assert_eq!(sent_audit_id(&headers), is_taken.then_some(OF_AUDIT), "{sent}");
         }
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn ids_are_known_within_their_scope_only() {
         assert!(current().is_none());
-        let ids = RequestIds::new(AUDIT_ID, None, None);
+        let ids = RequestIds::new(OF_AUDIT, None, None);
         let seen = ids.scope(async {
             let elsewhere = in_current_request(async { current().map(|ids| ids.audit_id) });
             let mut tasks = tokio::task::JoinSet::new();
             tasks.spawn(elsewhere);
             (current().map(|ids| ids.audit_id), tasks.join_next().await.unwrap().unwrap())
         });
-        assert_eq!(seen.await, (Some(AUDIT_ID), Some(AUDIT_ID)));
+        assert_eq!(seen.await, (Some(OF_AUDIT), Some(OF_AUDIT)));
         assert!(current().is_none());
     }
 }
