@@ -6,6 +6,7 @@
 //!
 //! Decisions about access, and reading what is stored, are elsewhere.
 
+mod concerned;
 mod name_changes;
 mod queries;
 mod sso;
@@ -18,6 +19,7 @@ use postern_kinds::principal::{AccessChange, KeyFacts, Maker, TeamFacts, UserFac
 use postern_kinds::{Impersonation, Owner, Principal, Principals};
 use serde::{Deserialize, Serialize};
 
+use self::concerned::{ChildrenOf, Concerned};
 use self::name_changes::NameChanges;
 use self::sso::SsoIndex;
 use crate::bearer::Refusal;
@@ -99,17 +101,6 @@ pub struct PrincipalIndex {
     revision: u64,
     /// Whose keys are still resolved as they were before a change.
     concerned: VecDeque<Concerned>,
-}
-
-/// Keys that a change concerns.
-#[derive(Debug)]
-enum Concerned {
-    /// Those of an owner.
-    KeysOf(Owner),
-    /// This key.
-    Key(String),
-    /// Those that the key of this uid made; so many changes of keys up from the first.
-    ChildrenOf(String, usize),
 }
 
 impl PrincipalIndex {
@@ -397,27 +388,6 @@ impl PrincipalIndex {
         }
     }
 
-    /// Resolves the affected keys of one owner, or those that one key created. It returns whether there
-    /// are more. A team has many members, and they have many keys, so a caller with a lock can release
-    /// it in between. Until then these keys are as they were.
-    pub fn resolve_next(&mut self) -> bool {
-        match self.concerned.pop_front() {
-            None => {}
-            Some(Concerned::KeysOf(owner)) => {
-                for name in self.keys_of.get(&owner).cloned().unwrap_or_default() {
-                    self.resolve_key(&name, 0);
-                }
-            }
-            Some(Concerned::Key(name)) => self.resolve_key(&name, 0),
-            Some(Concerned::ChildrenOf(uid, level)) => {
-                for name in self.children_of.get(&uid).cloned().unwrap_or_default() {
-                    self.resolve_key(&name, level + 1);
-                }
-            }
-        }
-        !self.concerned.is_empty()
-    }
-
     /// Sets the record of a digest; `None` removes it.
     pub fn set_record(&mut self, digest: Digest, record: Option<DigestRecord>) {
         if let Some(old) = self.records.remove(&digest) {
@@ -450,7 +420,7 @@ impl PrincipalIndex {
             if self.key_of_uid.get(&old.uid).is_some_and(|of| of == name) {
                 self.key_of_uid.remove(&old.uid);
             }
-            self.concerned.push_back(Concerned::ChildrenOf(old.uid, 0));
+            self.concerned.push_back(ChildrenOf::all(old.uid, 0));
         }
         match key {
             Some(key) => {
@@ -495,7 +465,8 @@ impl PrincipalIndex {
         if self.user_of_subject.get(&old_subject).is_some_and(|of| of == name) {
             self.user_of_subject.remove(&old_subject);
         }
-        if !self.sso.is_same(old.as_ref(), user.as_ref()) {
+        let is_same = self.sso.is_same(old.as_ref(), user.as_ref());
+        if !is_same {
             let subject = user.as_ref().map(|user| user.subject.clone()).unwrap_or_default();
             self.note_names([name, &old_subject, &subject]);
         }
@@ -509,7 +480,10 @@ impl PrincipalIndex {
             }
             self.users.insert(name.to_owned(), user);
         }
-        self.concerned.push_back(Concerned::KeysOf(Owner::User(name.to_owned())));
+        // Each login confirms the groups of its user, and most often they are the same.
+        if !is_same {
+            self.concerned.push_back(Concerned::keys_of(Owner::User(name.to_owned())));
+        }
     }
 
     fn change_team(&mut self, name: &str, team: Option<TeamFacts>) {
@@ -541,13 +515,13 @@ impl PrincipalIndex {
         if !is_same_for_all {
             self.note_names([team_group(name).as_str()]);
         }
-        self.concerned.push_back(Concerned::KeysOf(Owner::Team(name.to_owned())));
+        self.concerned.push_back(Concerned::keys_of(Owner::Team(name.to_owned())));
         for user in &(&before | &after) {
             if !is_same_for_all || before.contains(user) != after.contains(user) {
                 let subject = self.users.get(user).map(|user| user.subject.clone());
                 self.note_names([user.as_str(), subject.as_deref().unwrap_or_default()]);
             }
-            self.concerned.push_back(Concerned::KeysOf(Owner::User(user.clone())));
+            self.concerned.push_back(Concerned::keys_of(Owner::User(user.clone())));
         }
     }
 
@@ -590,7 +564,7 @@ impl PrincipalIndex {
         let uid = self.keys.get(name).map(|key| &key.uid);
         let uid = uid.filter(|uid| level < MAX_ANCESTORS && self.children_of.contains_key(*uid));
         if let Some(uid) = uid.cloned() {
-            self.concerned.push_back(Concerned::ChildrenOf(uid, level));
+            self.concerned.push_back(ChildrenOf::all(uid, level));
         }
     }
 

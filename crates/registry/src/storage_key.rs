@@ -6,6 +6,7 @@
 //!                                                   write-only fields
 //! /unique/<group>/<plural>/<key>                    the object that has a unique key
 //! /counts/<group>/<plural>/<namespace>              the number of creates that a project's quota counted
+//! /counts/<group>/ownedaccesskeys/<number>          the number of creates that a limit on access keys counted
 //! /activity/<group>/<plural>/<name>                 the last use of an access key
 //! /digests/<hex>                                    the access key with this digest
 //! /bound-names/<group>/<plural>/[<namespace>/]<name>
@@ -152,7 +153,7 @@ pub fn unique_key(info: &Info, unique_key: &str) -> Arc<str> {
     [&under(UNIQUE_KEYS, info), unique_key].concat().into()
 }
 
-/// The key of the count of the objects of a kind in a project's namespace.
+/// The key of the count of the objects of a kind in a project's namespace, or of a group of limits.
 pub(crate) fn count(info: &Info, namespace: &str) -> Arc<str> {
     [&under(COUNTS, info), namespace].concat().into()
 }

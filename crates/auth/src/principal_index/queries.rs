@@ -177,10 +177,35 @@ impl PrincipalIndex {
         made.chain(self.last_activity(name, uid)).max()
     }
 
-    /// How many sessions an owner has that have not ended at a time, in seconds since 1970.
-    pub fn session_count(&self, owner: &Owner, now_unix_seconds: i64) -> usize {
-        let names = self.keys_of.get(owner).into_iter().flatten();
+    /// How many sessions the key with this uid has begun that have not ended at a time, in seconds since 1970.
+    pub fn session_count(&self, key_uid: &str, now_unix_seconds: i64) -> usize {
+        let made = self.children_of.get(key_uid).into_iter().flatten();
         let is_open = |name: &&String| !self.has_ended_before(name, now_unix_seconds);
-        names.filter(|name| self.is_session(name)).filter(is_open).count()
+        made.filter(|name| self.is_session(name)).filter(is_open).count()
+    }
+
+    /// How many logins an owner has by the connector with this uid that have not ended at a time, in seconds since 1970.
+    pub fn login_count(&self, owner: &Owner, connector_uid: &str, now_unix_seconds: i64) -> usize {
+        let is_of = |key: &KeyFacts| {
+            key.connector.as_ref().is_some_and(|connector| connector.uid == connector_uid)
+        };
+        self.count_keys(owner, |name, key| {
+            is_of(key) && !self.has_ended_before(name, now_unix_seconds)
+        })
+    }
+
+    /// How many access keys of an owner count for the owner's limit at a time, in seconds since 1970: those that were not
+    /// made by a login, and are no session. Keys of workloads count until they have ended.
+    pub fn key_count(&self, owner: &Owner, now_unix_seconds: i64) -> usize {
+        self.count_keys(owner, |name, key| {
+            let is_live = || !self.has_ended_before(name, now_unix_seconds);
+            !key.is_session && key.connector.is_none() && (key.workload_uid.is_none() || is_live())
+        })
+    }
+
+    fn count_keys(&self, owner: &Owner, counts: impl Fn(&str, &KeyFacts) -> bool) -> usize {
+        let names = self.keys_of.get(owner).into_iter().flatten();
+        let keys = names.filter_map(|name| self.keys.get(name).map(|key| (name, key)));
+        keys.filter(|(name, key)| counts(name, key)).count()
     }
 }

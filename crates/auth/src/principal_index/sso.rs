@@ -185,7 +185,7 @@ impl PrincipalIndex {
         for user in users {
             let subject = self.users.get(&user).map(|user| user.subject.clone());
             self.note_names([user.as_str(), subject.as_deref().unwrap_or_default()]);
-            self.concerned.push_back(Concerned::KeysOf(Owner::User(user)));
+            self.concerned.push_back(Concerned::keys_of(Owner::User(user)));
         }
     }
 
@@ -198,12 +198,6 @@ impl PrincipalIndex {
     /// Whether a workload identity made a key.
     pub fn is_of_workload(&self, name: &str) -> bool {
         self.keys.get(name).is_some_and(|key| key.workload_uid.is_some())
-    }
-
-    /// How many keys of an owner workload identities have made. They do not count for the limit of the owner.
-    pub fn keys_of_workloads(&self, owner: &Owner) -> usize {
-        let names = self.keys_of.get(owner).into_iter().flatten();
-        names.filter(|name| self.is_of_workload(name)).count()
     }
 
     /// Whether a connector is there with this uid, and enabled.

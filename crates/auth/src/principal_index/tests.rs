@@ -6,6 +6,7 @@ use postern_kinds::principal::{ConnectorFacts, ConnectorRef, Lifetime, SsoGroups
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
 use postern_kinds::scope::{Scope, ScopeProject};
 
+use super::concerned::KEYS_AT_ONCE;
 use super::*;
 
 const NOW: i64 = 10_000;
@@ -688,6 +689,56 @@ fn a_change_of_a_team_is_resolved_one_owner_at_a_time() {
         steps += 1;
     }
     assert_eq!(steps, 21, "the team and each of its members");
+}
+
+#[test]
+fn a_change_of_an_owner_with_many_keys_is_resolved_in_short_steps() {
+    let mut principals = principals();
+    let count = 5 * KEYS_AT_ONCE;
+    for n in 0..count {
+        principals.set_key(&format!("many-{n}"), Some(key(&format!("many-{n}"), ada())));
+    }
+    principals.apply("ada", AccessChange::User(Some(UserFacts { disabled: true, ..user("u1") })));
+    let mut steps = 1;
+    while principals.resolve_next() {
+        steps += 1;
+    }
+    assert_eq!(steps, count.div_ceil(KEYS_AT_ONCE) + 1, "{KEYS_AT_ONCE} keys at a time");
+    assert_eq!(
+        principals.identify(&digest(1), NOW, &Policy::default()).err(),
+        Some(Refusal::Disabled)
+    );
+    // A login confirms the groups again: nothing is resolved.
+    let again = UserFacts { disabled: true, ..user("u1") };
+    principals.apply("ada", AccessChange::User(Some(again)));
+    assert!(principals.concerned.is_empty());
+}
+
+#[test]
+fn keys_sessions_logins_and_keys_of_workloads_are_counted_apart() {
+    let mut principals = principals();
+    let connector = Some(ConnectorRef { name: "corp".to_owned(), uid: "c1".to_owned() });
+    let ended =
+        Lifetime { created_unix_seconds: NOW - 100, ttl_seconds: 50, ..Lifetime::default() };
+    let session = KeyFacts { is_session: true, maker: made_by("uid-k"), ..key("session", ada()) };
+    let login = KeyFacts { is_session: true, connector, ..key("login", ada()) };
+    let exchanged = KeyFacts { workload_uid: Some("w1".to_owned()), ..key("exchanged", ada()) };
+    for (name, facts) in [
+        ("old-session", KeyFacts { lifetime: ended, ..session.clone() }),
+        ("session", session),
+        ("old-login", KeyFacts { lifetime: ended, ..login.clone() }),
+        ("login", login),
+        ("old-exchanged", KeyFacts { lifetime: ended, ..exchanged.clone() }),
+        ("exchanged", exchanged),
+        ("expired", KeyFacts { lifetime: ended, ..key("expired", ada()) }),
+    ] {
+        principals.set_key(name, Some(KeyFacts { uid: format!("uid-{name}"), ..facts }));
+    }
+    assert_eq!(principals.key_count(&ada(), NOW), 3, "k, exchanged and expired");
+    assert_eq!(principals.session_count("uid-k", NOW), 1);
+    assert_eq!(principals.login_count(&ada(), "c1", NOW), 1);
+    assert_eq!(principals.login_count(&ada(), "c2", NOW), 0);
+    assert_eq!(principals.workload_key_count("w1", NOW), 1);
 }
 
 /// A session of ada that ends after 60 seconds without a use, and a key of the command line that it allowed.

@@ -8,7 +8,7 @@ use postern_auth::oidc::command_line::Asked;
 use postern_auth::resolved_key::ResolvedKey;
 use postern_kinds::command_line_consent::{CommandLineConsent, Fields, Spec, Status};
 use postern_kinds::owned_access_key::{CommandLine, Session};
-use postern_kinds::{AnyKind as _, Owner, SecretText};
+use postern_kinds::{AnyKind as _, SecretText};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
@@ -65,7 +65,7 @@ pub fn describe(
 /// proves.
 ///
 /// # Errors
-/// Those of [`describe`]; 403 if the owner has too many sessions; 409 if the login was allowed already.
+/// Those of [`describe`]; 403 if the session has consented to too many logins; 409 if the login was allowed already.
 pub async fn allow(
     registry: &Registry,
     permit: &Permit,
@@ -74,8 +74,6 @@ pub async fn allow(
 ) -> Result<(), ApiError> {
     registry.cache().wait_until_current().await?;
     let session = session_of(registry, permit)?;
-    let owner: Option<Owner> = session.as_caller_key(None).owner;
-    owner.map_or(Ok(()), |owner| sessions::check_count(registry, &owner))?;
     let command_line = CommandLine { host: asked.host.clone(), ttl_seconds: asked.ttl_seconds };
     let code = Session { login_code: true, command_line: Some(command_line), ..Session::default() };
     sessions::created(registry, &session, code, Some(stored)).await.map(drop)

@@ -10,7 +10,6 @@ use postern_meta::object::{Object, ObjectMeta, Operation};
 use postern_meta::status::ApiError;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tokio::sync::Mutex;
 
 use crate::admit::{Part, Writing};
 use crate::operations;
@@ -25,9 +24,6 @@ const TYPE: &str = "Other";
 
 /// Characters of a subject that is recorded.
 const MAX_SUBJECT_CHARS: usize = 256;
-
-/// Held while the keys of a workload identity are counted and one is added.
-static COUNTING: Mutex<()> = Mutex::const_new(());
 
 /// A workload identity with its trusted issuer, as they are stored now.
 pub struct Accepting {
@@ -61,8 +57,8 @@ pub enum NoKey {
     Unusable(&'static str),
     /// A claim does not match.
     Mismatch(Mismatch),
-    /// There are as many valid keys as may be.
-    TooMany,
+    /// The workload identity or the owner has as many valid keys as allowed.
+    TooMany(String),
     /// The registry failed.
     Failed(ApiError),
 }
@@ -228,7 +224,6 @@ pub async fn exchange(
     verified: &Accepting,
     claims: &Map<String, Value>,
 ) -> Result<Exchanged, NoKey> {
-    let _counting = COUNTING.lock().await;
     let by = &accepting(registry, &verified.name).await?;
     if !by.has_verified(verified) {
         let why = "the workload identity or its trusted issuer was replaced during the exchange";
@@ -237,10 +232,6 @@ pub async fn exchange(
     by.check(claims)?;
     let (owner, owner_name) = by.owner(registry)?;
     let now = registry.source().now().unix_seconds();
-    let live = registry.cache().principals().workload_key_count(&by.uid, now);
-    if i64::try_from(live).unwrap_or(i64::MAX) >= by.spec.max_live() {
-        return Err(NoKey::TooMany);
-    }
     let limits = [registry.key_policy().max_ttl_seconds, by.left_of_maker(registry, now)?];
     let ttl = limits.into_iter().flatten().fold(by.spec.ttl_seconds(), i64::min);
     let key = key_of(by, &owner, claims, ttl)?;
@@ -251,7 +242,12 @@ pub async fn exchange(
         dry_run: false,
     };
     let creating = Permit::for_server(&OwnedAccessKey, Verb::Create, None, "");
-    let created = operations::create(registry, &creating, key, &writing).await?;
+    let created = operations::create(registry, &creating, key, &writing).await;
+    let created = created.map_err(|error| match error.code() {
+        // Nothing else forbids a write of the server.
+        403 => NoKey::TooMany(error.status().message.clone()),
+        _ => NoKey::Failed(error),
+    })?;
     let mut created = decoded(&created)?;
     let value = match created.fields.get_mut("spec").and_then(|spec| spec.get_mut("key")) {
         Some(Value::String(value)) => SecretText::from(std::mem::take(value)),

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::sessions;
-use crate::admit::{Part, Writing};
+use crate::admit::{Limit, Part, Writing};
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::{Registry, decoded};
@@ -114,9 +114,6 @@ pub async fn log_in(
 ) -> Result<LoggedIn, ApiError> {
     let user = user_of(registry, by, &person, &writing()).await?.name;
     set_groups(registry, by, (&person.subject, Groups::Are(&person.groups)), &user).await?;
-    if by.browser.is_some() {
-        sessions::check_count(registry, &Owner::User(user.clone()))?;
-    }
     let key = key_of(registry, by, person, &user)?;
     let creating = Permit::for_server(&OwnedAccessKey, Verb::Create, None, "");
     let created = operations::create(registry, &creating, key, &writing()).await?;
@@ -145,7 +142,9 @@ pub async fn try_log_in(
     if !user.is_new {
         let said = (person.subject.as_str(), Groups::Are(&person.groups));
         write_groups(registry, by, said, &user.name, &dry).await?;
-        sessions::check_count(registry, &Owner::User(user.name.clone()))?;
+        let limit = Limit::of_logins(Owner::User(user.name.clone()), by.connector_uid);
+        let now = registry.source().now().unix_seconds();
+        limit.check("", registry.cache(), now)?;
     }
     Ok(user)
 }

@@ -12,7 +12,7 @@ use postern_kinds::owned_access_key::{
     CommandLine, Fields, OwnedAccessKey, SESSION_LABEL, Session, Spec, Status,
 };
 use postern_kinds::principal::Maker;
-use postern_kinds::{AnyKind, Owner, SecretText, Verb};
+use postern_kinds::{AnyKind, SecretText, Verb};
 use postern_meta::object::{Object, ObjectMeta, Operation};
 use postern_meta::options::DeleteOptions;
 use postern_meta::status::{ApiError, Reason};
@@ -20,14 +20,11 @@ use postern_meta::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::admit::{Part, Writing};
+use crate::admit::{Limit, Part, Writing};
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::side_records::new_access_key;
 use crate::registry::{EncodedObject, Registry, decoded};
-
-/// The most sessions of one owner.
-const MAX_SESSIONS: usize = 50;
 
 /// The lifetime of the code of a login link.
 const CODE_SECONDS: i64 = 60;
@@ -74,8 +71,8 @@ pub struct NewSession {
 /// Begins a session with the access key of the request, or the session of the code of a login link.
 ///
 /// # Errors
-/// 403 for a key that is a session itself, under impersonation, and when the owner has too many sessions; 401 if the key
-/// is no longer valid, and if the code was used.
+/// 403 for a key that is a session itself or has a scope, under impersonation, and when the key has too many sessions; 401
+/// if the key is no longer valid, and if the code was used.
 pub async fn begin(
     registry: &Registry,
     permit: &Permit,
@@ -261,7 +258,7 @@ pub(super) fn refused(why: &str) -> ApiError {
 /// Checks that the caller may begin a session with the key of the request.
 ///
 /// # Errors
-/// 403 under impersonation, for a key that is a session, and when the owner has too many sessions.
+/// 403 under impersonation, for a key that is a session, for a key with a scope, and when the key has too many sessions.
 pub(super) fn check_may_begin(
     registry: &Registry,
     permit: &Permit,
@@ -273,20 +270,14 @@ pub(super) fn check_may_begin(
     if key.is_session {
         return Err(refused("a session cannot begin another one: log in with an access key"));
     }
-    key.as_caller_key(None).owner.map_or(Ok(()), |owner| check_count(registry, &owner))
-}
-
-/// Checks that an owner has room for one more session.
-///
-/// # Errors
-/// 403 if there are too many.
-pub(super) fn check_count(registry: &Registry, owner: &Owner) -> Result<(), ApiError> {
-    let now = registry.source().now().unix_seconds();
-    if registry.cache().principals().session_count(owner, now) >= MAX_SESSIONS {
-        let why = format!("exceeded quota: the owner already has {MAX_SESSIONS} sessions: end one");
-        return Err(refused(&why));
+    if key.identity.is_scoped() {
+        return Err(refused(
+            "the access key has a scope, and cannot begin a session: log in with a key without one",
+        ));
     }
-    Ok(())
+    let now = registry.source().now().unix_seconds();
+    let name = &key.identity.access_key;
+    Limit::of_sessions(&key.uid).check(name, registry.cache(), now)
 }
 
 /// The lifetime of a session in seconds. The command line may have asked for a shorter one.

@@ -5,6 +5,7 @@
 //! makes one. Admission reads through an `AdmissionView`.
 
 mod claims;
+mod counted;
 mod deletion;
 mod dependents;
 mod fields;
@@ -28,6 +29,7 @@ use postern_meta::validate;
 use serde_json::{Map, Value};
 
 use self::claims::check_claims;
+pub(crate) use self::counted::{Counted, Limit};
 use self::deletion::{companions, with_companions};
 pub(crate) use self::deletion::{delete, delete_corrupt, release};
 use self::dependents::{Transition, with_dependents};
@@ -39,7 +41,7 @@ pub(crate) use self::metadata::set_namespace;
 use self::metadata::{check_uid, init_system_metadata, keep_system_metadata};
 pub(crate) use self::migrate::{MigratedSecret, Migration, migrate};
 use self::phase::set_phase;
-use self::rights::{check_count, check_rights};
+use self::rights::check_rights;
 pub use self::view::KeyPolicy;
 pub(crate) use self::view::{ActionHandler, AdmissionView};
 pub(crate) use self::write::{Admitted, AdmittedChange, ObjectNames, Previous, Remover, Write};
@@ -107,9 +109,6 @@ pub(crate) fn create(
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(view, permit, &prepared, &object, None)?;
     remember_writer(view, permit, &mut object, None)?;
-    if let Some(owner) = &prepared.owner {
-        check_count(view, permit, &object.metadata.name, owner)?;
-    }
     track_create(kind, &mut object, &sent, writing, view.now);
     let mut errors =
         validate::validate_create(&object.metadata, kind.info().is_namespaced(), kind.name_rule());
@@ -123,7 +122,8 @@ pub(crate) fn create(
     // Objects may still refer to a removed object of this name. These references must not mean the new one.
     let companions = companions(view, kind, &object.metadata)?;
     let members = members::added(view, kind, None, &object)?;
-    let write = Write::Create { object, owner_uid: prepared.owner_uid, write_only };
+    let limits = counted::limits(view, permit, &object)?;
+    let write = Write::Create { object, owner_uid: prepared.owner_uid, write_only, limits };
     let created = Admitted::one(permit, &name, write);
     let created = created.with_members(members);
     let created = with_companions(view, created, companions)?;

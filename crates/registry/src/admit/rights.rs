@@ -6,7 +6,7 @@ use postern_auth::policy::{MAX_COMBINATIONS, NotCovered};
 use postern_auth::scope::contains;
 use postern_kinds::cluster_role::ClusterRole;
 use postern_kinds::rbac::{Granted, GrantedRoles, PolicyChange, PolicyRule, RBAC_V1};
-use postern_kinds::{AnyKind, Carried, Owner, Prepared, RequiredRight, Right, Verb};
+use postern_kinds::{AnyKind, Carried, Prepared, RequiredRight, Right, Verb};
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::{Object, ObjectMeta, OwnerReference};
 use postern_meta::status::ApiError;
@@ -18,29 +18,6 @@ use crate::permit::Permit;
 
 /// The maximum number of missing rules in an error.
 const MAX_LACKING: usize = 10;
-
-/// Checks that an owner may have one more object. The administrator of the machine is exempt: its command creates a
-/// key for an owner that has lost all keys.
-pub(super) fn check_count(
-    view: &AdmissionView<'_>,
-    permit: &Permit,
-    name: &str,
-    owner: &Owner,
-) -> Result<(), ApiError> {
-    let (info, limit) = (permit.kind().info(), view.key_policy.max_per_owner);
-    if permit.credential().is_server() {
-        return Ok(());
-    }
-    let exempt = view.cache.principals().keys_of_workloads(owner);
-    if view.cache.of(info).count_owned(owner).saturating_sub(exempt) < limit {
-        return Ok(());
-    }
-    let reason = format!(
-        "exceeded quota: the owner already has {limit} {}, which is the maximum; delete some first",
-        info.plural
-    );
-    Err(ApiError::forbidden(info.group_resource(), name, reason))
-}
 
 /// Checks the permissions that a write requires in addition to the verb on the object.
 pub(super) fn check_rights(

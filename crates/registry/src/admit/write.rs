@@ -10,6 +10,7 @@ use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use postern_store::Position;
 
+use super::counted::Limit;
 use super::members::Member;
 use super::view::key_of_names;
 use crate::cache::{BoundNames, CachedObject};
@@ -84,6 +85,8 @@ pub(crate) enum Write {
         owner_uid: Option<String>,
         /// The values written into write-only fields.
         write_only: WriteOnlyValues,
+        /// The limits that hold at the commit.
+        limits: Vec<Limit>,
     },
     /// A new state for an object that is as it was read.
     Replace {

@@ -21,7 +21,7 @@ use super::project_limits;
 use super::revocations::{Revoked, revoked};
 use super::side_records::{RecordsOf, SideRecords};
 use super::{EncodedObject, ObjectIdentity, Registry, not_found};
-use crate::admit::{Admitted, AdmittedChange, Member, ObjectNames, Previous, Write};
+use crate::admit::{Admitted, AdmittedChange, Limit, Member, ObjectNames, Previous, Write};
 use crate::cache::{CachedObject, to_stored, to_stored_of, with_version};
 use crate::errors::from_store;
 use crate::secret_record::credential_field;
@@ -71,6 +71,8 @@ pub(super) struct StagedChange {
     owner: Option<OwnerCondition>,
     /// The users that the change adds to a team. They must stay unchanged: a later user of the name is another user.
     members: Vec<Member>,
+    /// The limits on numbers of access keys that a new key has.
+    pub(super) limits: Vec<Limit>,
 }
 
 impl StagedChange {
@@ -181,10 +183,12 @@ impl Registry {
         let AdmittedChange { kind, namespace, name, write, members } = change;
         let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
         let (mut owner, mut owned_by, mut new_cluster, mut before) = (None, None, None, None);
-        let (mut gone, max_bytes) = (Vec::new(), self.store().limits().value_bytes);
+        let (mut gone, mut limits) = (Vec::new(), Vec::new());
+        let max_bytes = self.store().limits().value_bytes;
         let (key, previous, stored, result, side) = match write {
             Write::Unchanged(_) => return Ok(None),
-            Write::Create { mut object, owner_uid: belongs_to, write_only } => {
+            Write::Create { mut object, owner_uid: belongs_to, write_only, limits: of_keys } => {
+                limits = of_keys;
                 let key = storage_key::object(kind.info(), namespace.as_deref(), &name);
                 owner = owner_condition(kind, &object);
                 owned_by = project_limits::owner(kind, &object);
@@ -241,6 +245,7 @@ impl Registry {
             revoked: gone,
             owner,
             members,
+            limits,
         }))
     }
 
@@ -259,7 +264,8 @@ impl Registry {
             let mut conditions = self.conditions(staged).await?;
             let as_read = unchanged.map(|one| Condition::At(one.key().clone(), one.position()));
             conditions.extend(as_read);
-            let limits = self.project_limits(staged, dry_run).await?;
+            let mut limits = self.project_limits(staged, dry_run).await?;
+            self.key_limits(staged, &mut limits).await?;
             conditions.extend(limits.conditions);
             if dry_run {
                 self.check_absent(staged).await?;

@@ -13,6 +13,7 @@ pub mod deciding;
 pub mod first_start;
 pub mod format;
 pub mod issued_tokens;
+mod key_limits;
 pub mod namespace_names;
 pub mod observe;
 mod project_limits;

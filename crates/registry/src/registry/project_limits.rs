@@ -82,7 +82,8 @@ impl Registry {
         if !is_counted || (of_project.is_none() && of_user.is_none()) {
             return Ok(());
         }
-        self.add_count(staged, namespace, limits).await?;
+        let key = storage_key::count(staged.kind.info(), namespace);
+        self.add_count(key, limits).await?;
         let ObjectList { objects, left_out, .. } = self.objects_in(staged.kind, namespace);
         // The owner of a corrupt object is unknown: it counts for every owner.
         let corrupt = left_out.len();
@@ -115,14 +116,12 @@ impl Registry {
         Ok(())
     }
 
-    /// Writes the record of the count, on condition that it is as it was read.
-    async fn add_count(
+    /// Writes the record of a count, on condition that it is as it was read.
+    pub(super) async fn add_count(
         &self,
-        staged: &StagedChange,
-        namespace: &str,
+        key: Arc<str>,
         limits: &mut ProjectLimits,
     ) -> Result<(), ApiError> {
-        let key: Arc<str> = storage_key::count(staged.kind.info(), namespace);
         let found = self.store().get(&key).await.map_err(from_store)?.value;
         let mut count: u64 = 0;
         if let Some(entry) = &found {

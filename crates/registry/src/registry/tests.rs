@@ -39,6 +39,9 @@ struct Fixed {
     readings_until_step: AtomicI64,
 }
 
+/// More than the tests need, except those of this limit.
+const MAX_KEYS_PER_OWNER: usize = 40;
+
 const START_UNIX_SECONDS: i64 = 1_700_000_000;
 
 impl Source for Fixed {
@@ -114,8 +117,8 @@ async fn start(store: Arc<dyn Store>, clock: Arc<Fixed>) -> Fixture {
     let cache = Cache::new(store.clone());
     let changes = cache.load().await.unwrap();
     let following = tokio::spawn(cache.clone().follow(Some(changes)));
-    let registry =
-        Registry::new(store.clone(), cache, source, digester, KeyPolicy::default(), token_policy);
+    let keys = KeyPolicy { max_per_owner: MAX_KEYS_PER_OWNER, ..KeyPolicy::default() };
+    let registry = Registry::new(store.clone(), cache, source, digester, keys, token_policy);
     let registry = Arc::new(registry);
     Fixture { registry, store, clock, ending: watch::Sender::new(None), following, first }
 }
@@ -139,6 +142,7 @@ mod fleet;
 mod generated_names;
 mod hostile;
 mod keys;
+mod limits;
 mod logins;
 mod migration;
 mod owners;

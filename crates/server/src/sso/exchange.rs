@@ -129,11 +129,9 @@ impl From<NoKey> for NotGiven {
         match no_key {
             NoKey::Unusable(why) => Self::grant(why),
             NoKey::Mismatch(mismatch) => Self::grant(mismatch),
-            NoKey::TooMany => Self::later(
-                StatusCode::TOO_MANY_REQUESTS,
-                "the workload identity has as many valid keys as spec.maxLive allows",
-                UNAVAILABLE_SECONDS,
-            ),
+            NoKey::TooMany(why) => {
+                Self::later(StatusCode::TOO_MANY_REQUESTS, why, UNAVAILABLE_SECONDS)
+            }
             NoKey::Failed(error) => Self::unavailable(&error.status().message),
         }
     }

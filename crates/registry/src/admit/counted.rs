@@ -1,0 +1,143 @@
+//! The limits on what one owner has: access keys, sessions and workload identities. Admission says which limits a new
+//! object has. The transaction of the create checks them (`registry::key_limits`), so they hold when several servers
+//! create objects at once.
+
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::principal::AccessChange;
+use postern_kinds::workload_identity::{self, WorkloadIdentity};
+use postern_kinds::{AnyKind, Owner};
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::view::AdmissionView;
+use crate::cache::Cache;
+use crate::permit::Permit;
+
+/// The most sessions that one login key has begun, or one owner by one connector.
+const MAX_SESSIONS: usize = 50;
+
+/// What a limit counts. Keys that have expired do not count, except those of an owner.
+#[derive(Clone)]
+pub(crate) enum Counted {
+    /// The objects of another kind that an owner has.
+    Owned(&'static dyn AnyKind, Owner),
+    /// The keys of an owner: those that clients created, and those that workloads have exchanged and that have not expired.
+    Keys(Owner),
+    /// The sessions that the key with this uid has begun.
+    Sessions(String),
+    /// The logins of an owner by the connector with this uid.
+    Logins(Owner, String),
+    /// The keys of the workload identity with this uid.
+    WorkloadKeys(String),
+}
+
+/// A limit on the number of objects.
+#[derive(Clone)]
+pub(crate) struct Limit {
+    /// What is counted.
+    pub(crate) counted: Counted,
+    /// The maximum.
+    pub(crate) max: usize,
+}
+
+impl Limit {
+    /// The limit on the sessions that the key with this uid begins.
+    pub(crate) fn of_sessions(key_uid: &str) -> Self {
+        Self { counted: Counted::Sessions(key_uid.to_owned()), max: MAX_SESSIONS }
+    }
+
+    /// The limit on the logins of an owner by the connector with this uid.
+    pub(crate) fn of_logins(owner: Owner, connector_uid: &str) -> Self {
+        Self { counted: Counted::Logins(owner, connector_uid.to_owned()), max: MAX_SESSIONS }
+    }
+
+    /// Checks that there is room for one more object at a time, in seconds since 1970.
+    ///
+    /// # Errors
+    /// 403 if there are as many as allowed.
+    pub(crate) fn check(
+        &self,
+        name: &str,
+        cache: &Cache,
+        now_unix_seconds: i64,
+    ) -> Result<(), ApiError> {
+        let max = self.max;
+        if self.used(cache, now_unix_seconds) < max {
+            return Ok(());
+        }
+        let kind: &dyn AnyKind = match &self.counted {
+            Counted::Owned(kind, _) => *kind,
+            _ => &OwnedAccessKey,
+        };
+        let why = match &self.counted {
+            Counted::Keys(_) | Counted::Owned(..) => format!(
+                "exceeded quota: the owner already has {max} {}, which is the maximum; delete some first",
+                kind.info().plural
+            ),
+            Counted::Sessions(_) => format!(
+                "exceeded quota: the access key already has {max} sessions: end one, or log in with another key"
+            ),
+            Counted::Logins(..) => {
+                format!("exceeded quota: the owner already has {max} sessions: end one")
+            }
+            Counted::WorkloadKeys(_) => format!(
+                "exceeded quota: the workload identity already has {max} valid keys, as spec.maxLive allows"
+            ),
+        };
+        Err(ApiError::forbidden(kind.info().group_resource(), name, why))
+    }
+
+    fn used(&self, cache: &Cache, now: i64) -> usize {
+        let principals = cache.principals();
+        match &self.counted {
+            Counted::Owned(kind, owner) => cache.of(kind.info()).count_owned(owner),
+            Counted::Keys(owner) => principals.key_count(owner, now),
+            Counted::Sessions(key_uid) => principals.session_count(key_uid, now),
+            Counted::Logins(owner, connector) => principals.login_count(owner, connector, now),
+            Counted::WorkloadKeys(uid) => principals.workload_key_count(uid, now),
+        }
+    }
+}
+
+/// The limits that a new object has. An access key that the server itself creates for no login, session or workload has
+/// none: the administrator of the machine creates a key for an owner who has lost all keys.
+pub(super) fn limits(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    object: &Object,
+) -> Result<Vec<Limit>, ApiError> {
+    if !permit.kind().is_delegated() {
+        return Ok(Vec::new());
+    }
+    let (kind, json) = (permit.kind(), object.to_json_bytes());
+    let Some(owner) = kind.owner(&json) else { return Ok(Vec::new()) };
+    let is_server = permit.credential().is_server();
+    let of_owner = |counted| Limit { counted, max: view.key_policy.max_per_owner };
+    let Some(AccessChange::Key(Some(facts))) = kind.access_change(Some(&json)) else {
+        let owned = of_owner(Counted::Owned(kind, owner));
+        return Ok(if is_server { Vec::new() } else { vec![owned] });
+    };
+    let of_owner = of_owner(Counted::Keys(owner.clone()));
+    if let Some(uid) = facts.workload_uid.clone() {
+        let max = max_live(view, object)?;
+        return Ok(vec![Limit { counted: Counted::WorkloadKeys(uid), max }, of_owner]);
+    }
+    if let Some(connector) = &facts.connector {
+        return Ok(vec![Limit::of_logins(owner, &connector.uid)]);
+    }
+    if facts.is_session {
+        return Ok(facts.maker_uid().map(Limit::of_sessions).into_iter().collect());
+    }
+    Ok(if is_server { Vec::new() } else { vec![of_owner] })
+}
+
+/// The most valid keys of the workload identity that a key is of; none if it is gone.
+fn max_live(view: &AdmissionView<'_>, key: &Object) -> Result<usize, ApiError> {
+    let name = key.fields.get("status").and_then(|status| status["workload"]["identity"].as_str());
+    let found = view.read(&WorkloadIdentity, None, name.unwrap_or_default())?;
+    let spec = found.and_then(|found| found.object.fields.get("spec").map(Value::to_owned));
+    let spec = spec.and_then(|spec| workload_identity::Spec::deserialize(spec).ok());
+    Ok(spec.map_or(0, |spec| usize::try_from(spec.max_live()).unwrap_or_default()))
+}

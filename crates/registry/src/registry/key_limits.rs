@@ -1,0 +1,62 @@
+//! The limits on what one owner has, as conditions of the transaction that creates one more
+//! (`docs/reference/access-keys.md#limits`).
+//!
+//! Each create under a limit writes a record, on condition that no other write has changed the record since the objects
+//! were counted. So if two servers create objects at once, one of them counts again. All limits share a fixed number of records:
+//! none has to be removed with an owner, and owners rarely share one.
+
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::{AnyKind as _, Owner};
+use postern_meta::status::ApiError;
+
+use super::Registry;
+use super::commit::StagedChange;
+use super::project_limits::ProjectLimits;
+use crate::admit::Counted;
+use crate::storage_key;
+
+/// The number of records. Servers of all versions must agree on it.
+const RECORDS: u32 = 64;
+
+impl Registry {
+    /// Checks the limits of the objects that a transaction creates, and adds the conditions that keep them.
+    ///
+    /// # Errors
+    /// 403 if there are as many as allowed.
+    pub(super) async fn key_limits(
+        &self,
+        staged: &[StagedChange],
+        limits: &mut ProjectLimits,
+    ) -> Result<(), ApiError> {
+        for one in staged.iter().filter(|one| !one.limits.is_empty()) {
+            let mut records: Vec<u32> =
+                one.limits.iter().map(|limit| record(&limit.counted)).collect();
+            records.sort_unstable();
+            records.dedup();
+            for record in records {
+                // The future is boxed, so that other writes need no memory for it.
+                let key = storage_key::count(OwnedAccessKey.info(), &record.to_string());
+                Box::pin(self.add_count(key, limits)).await?;
+            }
+            let now = self.source().now().unix_seconds();
+            for limit in &one.limits {
+                limit.check(&one.name, self.cache(), now)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The number of the record of a limit.
+fn record(counted: &Counted) -> u32 {
+    let text = match counted {
+        Counted::Owned(_, owner) | Counted::Keys(owner) | Counted::Logins(owner, _) => {
+            match owner {
+                Owner::User(name) | Owner::Team(name) | Owner::Subject(name) => name,
+            }
+        }
+        Counted::Sessions(uid) | Counted::WorkloadKeys(uid) => uid,
+    };
+    // Not the hash of the standard library: it may differ between versions.
+    text.bytes().fold(0, |sum: u32, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % RECORDS
+}
