@@ -101,6 +101,8 @@ pub struct Context<'a> {
     pub project_of_namespace: Option<&'a str>,
     /// Does an update give the object another credential than the stored one? The caller who sets it can use it.
     pub has_new_credential: bool,
+    /// The paths of the write-only fields other than the credential that the write sets to new values.
+    pub new_secrets: &'a [&'static [&'static str]],
     /// May the caller read the object that an update changes? A caller who may not learns nothing of it.
     pub reading: Reading,
     /// Whom the access rules and members of the object name, by the uids from when they were added.
@@ -126,6 +128,7 @@ impl<'a> Context<'a> {
             is_master: false,
             project_of_namespace: None,
             has_new_credential: false,
+            new_secrets: &[],
             reading: Reading::Allowed,
             bound: &[],
             owner_uid: None,

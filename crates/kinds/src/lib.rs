@@ -21,6 +21,7 @@ mod impersonation;
 mod instance;
 pub mod key_attenuation;
 mod key_life;
+mod key_origin;
 mod kind;
 mod kubeconfig_ref;
 mod named_identities;

@@ -10,6 +10,7 @@ use crate::context::CallerKey;
 use crate::identities::added;
 use crate::key_attenuation;
 use crate::key_life::{self, WrittenKey};
+use crate::key_origin::{check_server_fields, right_to_identify};
 use crate::names::{MAX_IDENTITIES, is_reserved_identity};
 use crate::owner_reference::{add_owner_reference, ensure_reference, keep_owner_reference};
 use crate::prelude::*;
@@ -19,6 +20,9 @@ use crate::scope::{self, Scope};
 
 /// The path of the key's value.
 pub const KEY_PATH: &[&str] = &["spec", "key"];
+
+/// The path of the data that a connector needs later.
+pub(crate) const CONNECTOR_DATA_PATH: &[&str] = &["spec", "identity", "connectorData"];
 
 /// Minimum length of a key that a client supplies, in characters.
 pub const MIN_KEY_CHARS: usize = 32;
@@ -153,7 +157,7 @@ pub struct Identity {
 }
 
 /// The single sign-on for which a refresh token was made.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.AccessKeyOIDCProvider")]
 pub struct OidcProvider {
@@ -418,7 +422,7 @@ impl Kind for OwnedAccessKey {
 
     const WRITE_ONLY: &'static [WriteOnlyField] = &[
         WriteOnlyField { path: KEY_PATH, at_rest: AtRest::Digest, check: Some(check_key) },
-        WriteOnlyField::value(&["spec", "identity", "connectorData"]),
+        WriteOnlyField::value(CONNECTOR_DATA_PATH),
         WriteOnlyField::value(&["spec", "oidcLogin", "idToken"]),
         WriteOnlyField::value(&["spec", "oidcLogin", "accessToken"]),
         WriteOnlyField::value(&["spec", "oidcLogin", "refreshToken"]),
@@ -501,17 +505,8 @@ impl Kind for OwnedAccessKey {
         if !TYPES.contains(&spec.r#type.as_str()) {
             errors.push(FieldError::not_supported("spec.type", spec.r#type.as_str(), TYPES));
         }
-        if let Some(old) = old.filter(|old| old.fields.status.login.is_some() && !ctx.is_server) {
-            let old = &old.fields.spec;
-            for (field, is_same) in [
-                ("spec.identity", old.identity == spec.identity),
-                ("spec.identityRefresh", old.identity_refresh == spec.identity_refresh),
-            ] {
-                if !is_same {
-                    let detail = "only the server sets it for the key of a login";
-                    errors.push(FieldError::forbidden(field, detail));
-                }
-            }
+        if !ctx.is_server {
+            check_server_fields(new, old, ctx, errors);
         }
         let unchanged = old.is_some_and(|old| {
             let old = &old.fields.spec;
@@ -556,7 +551,8 @@ impl Kind for OwnedAccessKey {
         let subject = Some(&spec.subject).filter(|name| takes_all && !name.is_empty());
         let subject = subject.map(|name| Right::cluster("impersonate", "", "users", name));
         let carried = groups.chain(subject).map(RequiredRight::from);
-        carried.chain(enabled.and_then(|old| right_to_enable(old, ctx))).collect()
+        let enabled = enabled.and_then(|old| right_to_enable(old, ctx));
+        carried.chain(enabled).chain(right_to_identify(new, old, ctx)).collect()
     }
 
     const DELEGATION: Option<Delegation<Spec>> =

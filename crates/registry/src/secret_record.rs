@@ -80,6 +80,20 @@ impl SecretRecord {
         value.is_some_and(|value| self.digest() != Some(digest_of(digester, value)))
     }
 
+    /// The paths of the fields other than the credential whose written values differ from the stored ones.
+    pub(crate) fn new_secrets(
+        &self,
+        kind: &dyn AnyKind,
+        written: &WriteOnlyValues,
+    ) -> Vec<&'static [&'static str]> {
+        let others = kind.write_only().iter().filter(|field| field.at_rest == AtRest::Value);
+        let is_new = |field: &&WriteOnlyField| {
+            let stored = self.values.get(&field.path.join("."));
+            written.get(field.path).is_some_and(|value| stored != Some(value))
+        };
+        others.filter(is_new).map(|field| field.path).collect()
+    }
+
     /// Whether the written values would change the record.
     pub(crate) fn differs(
         &self,

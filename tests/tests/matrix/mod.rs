@@ -6,7 +6,7 @@
 
 mod answer;
 mod canaries;
-mod fixture;
+pub(crate) mod fixture;
 mod golden;
 mod hidden;
 mod identities;

@@ -13,4 +13,5 @@ mod options;
 mod past;
 mod scene;
 mod scoped_siblings;
+mod server_fields;
 mod wire;

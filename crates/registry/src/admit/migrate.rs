@@ -14,7 +14,7 @@ use postern_meta::status::ApiError;
 use serde_json::Value;
 
 use super::dependents::{apply_dependent, reference_to};
-use super::view::AdmissionView;
+use super::view::{AdmissionView, NewSecrets};
 use super::write::{Admitted, Before, ObjectNames, Previous, Write};
 use super::{Part, Writing, check_errors, create, delete, track};
 use crate::clock::new_uid;
@@ -103,7 +103,7 @@ fn moved_instance(
         namespace.clone_into(of_secret);
     }
     // Prepared as a change of the old instance, so that unchanged fields are not checked again.
-    let prepared = view.prepare(permit, &mut new, Some(before), false)?;
+    let prepared = view.prepare(permit, &mut new, Some(before), NewSecrets::default())?;
     let from = format!("{}/{}", old.metadata.namespace, old.metadata.name);
     new.metadata.annotations.insert(MIGRATED_FROM.to_owned(), from);
     track(kind, &mut new, Some(old), manager, Part::Main, view.now);

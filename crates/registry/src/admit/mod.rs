@@ -43,6 +43,7 @@ pub(crate) use self::migrate::{MigratedSecret, Migration, migrate};
 use self::phase::set_phase;
 use self::rights::check_rights;
 pub use self::view::KeyPolicy;
+use self::view::NewSecrets;
 pub(crate) use self::view::{ActionHandler, AdmissionView};
 pub(crate) use self::write::{Admitted, AdmittedChange, ObjectNames, Previous, Remover, Write};
 pub(crate) use self::writer::data_source;
@@ -81,7 +82,7 @@ pub(crate) fn review(
     mut object: Object,
 ) -> Result<Object, ApiError> {
     set_namespace(&mut object.metadata, permit)?;
-    let prepared = view.prepare(permit, &mut object, None, false)?;
+    let prepared = view.prepare(permit, &mut object, None, NewSecrets::default())?;
     check_errors(permit.kind(), &object.metadata, prepared.verdict?)?;
     Ok(object)
 }
@@ -104,7 +105,11 @@ pub(crate) fn create(
     }
     init_system_metadata(&mut object.metadata, permit, view)?;
     let sent = SentFields::of(&object);
-    let prepared = view.prepare(permit, &mut object, None, false)?;
+    let new_secrets = NewSecrets {
+        has_new_credential: false,
+        others: SecretRecord::default().new_secrets(kind, &write_only),
+    };
+    let prepared = view.prepare(permit, &mut object, None, new_secrets)?;
     set_phase(view, kind, &mut object, None);
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(view, permit, &prepared, &object, None)?;
@@ -224,9 +229,11 @@ pub(crate) fn update(
         if writing.part == Part::Status { WriteOnlyValues::default() } else { written };
     writing.part.keep_rest(kind, &mut object, old);
     keep_system_metadata(&mut object.metadata, &old.metadata);
-    let has_new_credential = secrets.has_new_credential(kind, &write_only, view.digester);
-    let prepared =
-        view.prepare(permit, &mut object, Some(previous.before()), has_new_credential)?;
+    let new_secrets = NewSecrets {
+        has_new_credential: secrets.has_new_credential(kind, &write_only, view.digester),
+        others: secrets.new_secrets(kind, &write_only),
+    };
+    let prepared = view.prepare(permit, &mut object, Some(previous.before()), new_secrets)?;
     set_phase(view, kind, &mut object, Some(old));
     permit.check(&previous.cached)?;
     permit.check_owned_by(prepared.owner.as_ref())?;

@@ -32,6 +32,15 @@ pub(super) fn key_of_names(kind: &dyn AnyKind, metadata: &ObjectMeta) -> Arc<str
 /// A kind's own action: a pure function.
 pub(crate) type ActionHandler = fn(&ActionRequest<'_>) -> Result<ActionResult, ApiError>;
 
+/// What a write changes in write-only fields.
+#[derive(Default)]
+pub(super) struct NewSecrets {
+    /// Whether an update changes the credential.
+    pub(super) has_new_credential: bool,
+    /// The paths of the other fields that get new values.
+    pub(super) others: Vec<&'static [&'static str]>,
+}
+
 /// The operator's settings for access keys.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyPolicy {
@@ -95,7 +104,7 @@ impl<'a> AdmissionView<'a> {
         permit: &Permit,
         new: &mut Object,
         old: Option<Before<'_>>,
-        has_new_credential: bool,
+        secrets: NewSecrets,
     ) -> Result<Prepared, ApiError> {
         let kind = permit.kind();
         let owner_uid = old.and_then(|old| old.owner_uid);
@@ -104,7 +113,11 @@ impl<'a> AdmissionView<'a> {
             old.is_none() || kind.read_protected().is_empty() || permit.may(Verb::Get, None);
         let reading = if may_read { Reading::Allowed } else { Reading::Refused };
         self.with_context(permit, |context| {
-            kind.prepare(new, old, &Context { has_new_credential, reading, owner_uid, ..context })
+            let NewSecrets { has_new_credential, others } = &secrets;
+            let (has_new_credential, new_secrets) = (*has_new_credential, others.as_slice());
+            let context =
+                Context { has_new_credential, new_secrets, reading, owner_uid, ..context };
+            kind.prepare(new, old, &context)
         })
     }
 
