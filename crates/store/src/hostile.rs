@@ -52,6 +52,7 @@ pub struct Remote {
     leases: Mutex<BTreeMap<String, (u64, watch::Sender<bool>)>>,
     lease_is_free: Notify,
     gone: watch::Sender<Option<Arc<str>>>,
+    silence: Mutex<Duration>,
     next_number: AtomicU64,
 }
 
@@ -82,6 +83,7 @@ impl Remote {
             leases: Mutex::default(),
             lease_is_free: Notify::new(),
             gone: watch::Sender::new(None),
+            silence: Mutex::default(),
             next_number: AtomicU64::new(0),
         })
     }
@@ -127,6 +129,11 @@ impl Remote {
     /// Tells all servers that the data was moved elsewhere.
     pub fn move_away(&self, reason: &str) {
         self.gone.send_replace(Some(Arc::from(reason)));
+    }
+
+    /// Makes all servers see a store that has not answered for so long.
+    pub fn set_silence(&self, silence: Duration) {
+        *self.silence.lock() = silence;
     }
 
     /// Takes a lease from its holder.
@@ -291,6 +298,10 @@ impl Store for Connection {
 
     fn health(&self) -> Result<()> {
         self.check_open()
+    }
+
+    fn silence(&self) -> Duration {
+        *self.remote.silence.lock()
     }
 
     async fn recover(&self) -> Result<()> {

@@ -74,7 +74,7 @@ impl Session {
         self.members.borrow().len()
     }
 
-    /// Starts to give signs of life.
+    /// Starts to give signs of life, and to look at the members.
     pub(super) fn start(self: &Arc<Self>) {
         let session = Arc::downgrade(self);
         let mut beats = JoinSet::new();
@@ -88,10 +88,18 @@ impl Session {
                 }
             }
         });
+        // A task of its own: while a sign of life waits, the looks go on, and with them the store's silence is true.
+        let session = Arc::downgrade(self);
+        beats.spawn(async move {
+            while let Some(session) = session.upgrade() {
+                session.look_at_members().await;
+                sleep(BEAT).await;
+            }
+        });
         *self.beats.lock() = Some(beats);
     }
 
-    /// Gives one sign of life, and looks at the members.
+    /// Gives one sign of life.
     async fn beat(&self) {
         self.remove_returned().await;
         if self.lease.load(Ordering::Acquire) != 0 && !self.keep_alive().await {
@@ -105,6 +113,11 @@ impl Session {
             // The end of the session is in the log already, and that of the store, too.
             tracing::debug!("this server cannot be announced to the others: {error}");
         }
+    }
+
+    /// Looks at the members. That is a call that a majority of the members of etcd must answer, each second, so that
+    /// [`Store::silence`](crate::Store::silence) also grows only with their silence if no caller asks.
+    async fn look_at_members(&self) {
         if let Ok(members) = read_members(&self.shared).await {
             self.members.send_if_modified(|known| {
                 let is_new = **known != *members;

@@ -470,6 +470,10 @@ impl Store for Etcd {
         self.shared.health()
     }
 
+    fn silence(&self) -> Duration {
+        self.shared.client.silence()
+    }
+
     fn figures(&self) -> Figures {
         let observed = &self.shared.observed;
         let Look { members, is_full, is_corrupt } = observed.last_look();
