@@ -282,6 +282,13 @@ pub trait Store: Send + Sync + 'static {
     /// [`Error::Unavailable`]: crate::Error::Unavailable
     fn health(&self) -> Result<()>;
 
+    /// For how long the store has not answered: the time since the beginning of the last call whose answer proves that
+    /// the newest state was read or written. What this server knew then was true then, so it has missed nothing that is
+    /// older than this. Zero for an engine in this process.
+    ///
+    /// An engine on other machines asks by itself, so that this stays small while no caller asks. It costs no call.
+    fn silence(&self) -> Duration;
+
     /// The servers that share the store; `None` if this one is alone.
     fn fleet(&self) -> Option<&dyn Fleet> {
         None

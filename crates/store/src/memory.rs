@@ -266,6 +266,10 @@ impl Store for Memory {
         self.shared.lock().map(drop)
     }
 
+    fn silence(&self) -> Duration {
+        Duration::ZERO
+    }
+
     async fn recover(&self) -> Result<()> {
         self.health()
     }

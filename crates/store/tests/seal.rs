@@ -312,6 +312,10 @@ impl Store for ChangedMeanwhile {
         self.inner.health()
     }
 
+    fn silence(&self) -> Duration {
+        self.inner.silence()
+    }
+
     async fn recover(&self) -> Result<()> {
         self.inner.recover().await
     }

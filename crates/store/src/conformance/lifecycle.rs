@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::task::{JoinSet, spawn_blocking};
@@ -163,6 +163,19 @@ pub async fn is_healthy_until_it_is_closed(subject: &impl Subject) {
     store.health().unwrap();
     store.close().await;
     assert!(is_unavailable(&store.health()));
+}
+
+/// Silence counts from the beginning of the last call that was answered, or of a later one.
+pub async fn is_silent_no_longer_than_since_its_last_answer(subject: &impl Subject) {
+    let store = subject.create().await;
+    let begun = Instant::now();
+    set(&store, "/a", "1").await;
+    let silence = store.silence();
+    assert!(silence <= begun.elapsed(), "{silence:?}");
+    let begun = Instant::now();
+    store.revision().await.unwrap();
+    let silence = store.silence();
+    assert!(silence <= begun.elapsed(), "{silence:?}");
 }
 
 /// Recovery of a store that works does nothing.

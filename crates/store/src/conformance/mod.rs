@@ -95,6 +95,7 @@ macro_rules! conformance {
             lifecycle: runs_the_gate_before_each_commit, commits_nothing_while_the_gate_fails,
                 shows_nothing_before_the_gate_has_passed, takes_one_gate_only,
                 compacts_without_the_gate, is_healthy_until_it_is_closed,
+                is_silent_no_longer_than_since_its_last_answer,
                 recovers_without_loss, refuses_everything_after_close,
                 ends_watches_that_wait_when_it_is_closed;
         );

@@ -11,6 +11,7 @@ mod fleet;
 mod layout;
 mod list;
 mod observed;
+mod peers;
 mod presence;
 mod proto;
 mod rpc;
@@ -468,6 +469,10 @@ impl Store for Etcd {
 
     fn health(&self) -> Result<()> {
         self.shared.health()
+    }
+
+    fn silence(&self) -> Duration {
+        self.shared.client.silence()
     }
 
     fn figures(&self) -> Figures {

@@ -1,6 +1,6 @@
 //! Calls to etcd: which member, how long, with which proof of identity. What is called is up to the engine.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -92,6 +92,41 @@ impl Drop for InFlight<'_> {
     }
 }
 
+/// When the newest call began that a majority of the members must have answered.
+struct LastProof {
+    opened: Instant,
+    /// Since `opened`.
+    began_nanoseconds: AtomicU64,
+}
+
+impl LastProof {
+    fn new() -> Self {
+        Self { opened: Instant::now(), began_nanoseconds: AtomicU64::new(0) }
+    }
+
+    /// Notes a call that began at a moment and was answered. Of several calls, the one that began last counts.
+    fn note(&self, began: Instant) {
+        let nanoseconds = began.saturating_duration_since(self.opened).as_nanos();
+        let nanoseconds = u64::try_from(nanoseconds).unwrap_or(u64::MAX);
+        self.began_nanoseconds.fetch_max(nanoseconds, Ordering::Relaxed);
+    }
+
+    fn age(&self) -> Duration {
+        let began = Duration::from_nanos(self.began_nanoseconds.load(Ordering::Relaxed));
+        self.opened.elapsed().saturating_sub(began)
+    }
+}
+
+/// Whether a success of this call proves that a majority of the members had this state while the call ran.
+///
+/// etcd answers these from its log, or after the leader has heard from a majority: all ranges of this engine are
+/// linearizable. Other calls are answered by a member that is cut off from the majority, too: its status, watches, and
+/// the renewal of a lease while it takes itself for the leader. A refusal proves nothing either: a member may refuse a
+/// call before it asks the others.
+fn proves_majority(path: &str) -> bool {
+    [RANGE, TXN, COMPACT, LEASE_GRANT, LEASE_REVOKE].contains(&path)
+}
+
 /// Connections to the members of an etcd.
 pub(super) struct Client {
     channels: Vec<Channel>,
@@ -102,6 +137,7 @@ pub(super) struct Client {
     current: AtomicUsize,
     access: EtcdAccess,
     answers: Mutex<Answers>,
+    last_proof: LastProof,
     /// The token of a user, once it is known.
     token: Mutex<Option<MetadataValue<tonic::metadata::Ascii>>>,
 }
@@ -142,6 +178,7 @@ impl Client {
                 asked: None,
                 calls_in_flight: 0,
             }),
+            last_proof: LastProof::new(),
             token: Mutex::new(None),
         })
     }
@@ -211,10 +248,14 @@ impl Client {
         A: Message + Default + 'static,
     {
         let _in_flight = InFlight::begin(&self.answers);
+        let began = Instant::now();
         let number = self.current.load(Ordering::Relaxed);
         match self.unary_to(number, path, request).await {
             Ok(response) => {
                 self.answers.lock().note();
+                if proves_majority(path) {
+                    self.last_proof.note(began);
+                }
                 Ok(response.into_inner())
             }
             Err(status) => {
@@ -285,6 +326,11 @@ impl Client {
     /// The time since a member has answered last.
     pub(super) fn answer_age(&self) -> Duration {
         self.answers.lock().last.elapsed()
+    }
+
+    /// See [`Store::silence`](crate::Store::silence).
+    pub(super) fn silence(&self) -> Duration {
+        self.last_proof.age()
     }
 
     /// Whether calls have had no answer for [`SILENCE_MAX`].

@@ -586,6 +586,10 @@ impl Store for Sealed {
         self.inner.health()
     }
 
+    fn silence(&self) -> Duration {
+        self.inner.silence()
+    }
+
     fn figures(&self) -> Figures {
         self.inner.figures()
     }

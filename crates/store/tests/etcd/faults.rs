@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use postern_store::etcd::{Etcd, EtcdAccess, EtcdUrl};
-use postern_store::{Change, Condition, Error, ListRequest, Member, Page, Position, Txn, WithOld};
+use postern_store::{
+    Change, Condition, Error, ListRequest, Member, Page, Position, Store as _, Txn, WithOld,
+};
 use tokio::time::timeout;
 
 use crate::open;
@@ -376,6 +378,55 @@ async fn a_silent_etcd_is_a_fault_before_any_call_has_failed() {
     server.pause(false);
     reading.await.unwrap();
     store.health().unwrap();
+}
+
+/// A server that is cut off must learn it, also if no caller asks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silence_grows_while_etcd_does_not_answer_and_ends_with_it() {
+    let server = EtcdServer::start();
+    let store = open(&server.url("/cut-off")).await;
+    store.fleet().unwrap().join(member("one")).await.unwrap();
+    let until = async |reached: &dyn Fn(Duration) -> bool| {
+        let reaches = async {
+            while !reached(store.silence()) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(30), reaches).await.unwrap();
+    };
+    // The engine asks by itself, so silence stays short and begins again and again.
+    until(&|silence| silence > Duration::from_millis(300)).await;
+    until(&|silence| silence < Duration::from_millis(300)).await;
+    server.pause(true);
+    until(&|silence| silence > Duration::from_secs(4)).await;
+    server.pause(false);
+    until(&|silence| silence < Duration::from_secs(1)).await;
+}
+
+/// A member that is cut off from the majority answers some calls. They do not end the silence.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_without_a_majority_is_silent_whatever_it_answers() {
+    let [one, two] = EtcdServer::start_two();
+    let url = one.url("/minority");
+    let store = again(async || Etcd::open_or_create(&url, &access()).await).await.unwrap();
+    again(async || store.commit(change(put("/a", "1"))).await).await.unwrap();
+    store.fleet().unwrap().join(member("one")).await.unwrap();
+    two.pause(true);
+    let cut_off = async {
+        while store.silence() < Duration::from_secs(5) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), cut_off).await.unwrap();
+    // The member itself answers.
+    assert!(store.figures().remote.unwrap().members[0].answers);
+    two.pause(false);
+    let back = async {
+        while store.silence() > Duration::from_secs(1) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), back).await.unwrap();
 }
 
 /// The packaged etcd leaves out the deletion at the revision of a compaction. A watch from there ends, or has it.

@@ -53,6 +53,22 @@ impl EtcdServer {
         Self::start_on("https", more)
     }
 
+    /// Starts an etcd with two members, which need each other.
+    pub(crate) fn start_two() -> [Self; 2] {
+        let ports = free_ports();
+        let peer = |index: usize| format!("http://127.0.0.1:{}", ports[index]);
+        let cluster = format!("one={},two={}", peer(0), peer(1));
+        [0, 1].map(|index| {
+            let more = [
+                ("--name", ["one", "two"][index]),
+                ("--listen-peer-urls", &peer(index)),
+                ("--initial-advertise-peer-urls", &peer(index)),
+                ("--initial-cluster", &cluster),
+            ];
+            Self::start_with(&more.map(<[&str; 2]>::from).concat())
+        })
+    }
+
     fn start_on(scheme: &str, more: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         // The ports are free until etcd takes them; another process may take one before, so there are attempts.
