@@ -8,6 +8,7 @@ use crate::identities::{
 use crate::prelude::*;
 use crate::principal::{ConnectorRef, SsoGroups};
 use crate::team;
+use serde_json::{Map, Value};
 
 /// Maximum number of teams that a user is removed from in the transaction that removes the user.
 pub const MAX_TEAMS_LEFT: usize = 100;
@@ -252,6 +253,16 @@ impl Kind for User {
         }));
 
     const ON_REMOVE: Option<OnRemove> = Some(leave_teams);
+}
+
+/// Takes the groups that the connector with a uid has confirmed from the fields of a User.
+pub fn take_groups(fields: &mut Map<String, Value>, connector_uid: &str) {
+    let of_all = fields.get_mut("status").and_then(|status| status.get_mut("sso")?.as_array_mut());
+    let of_connector =
+        of_all.into_iter().flatten().filter(|one| one["connectorUid"] == connector_uid);
+    for one in of_connector.filter_map(Value::as_object_mut) {
+        one.remove("groups");
+    }
 }
 
 /// The name that access decisions have for a user.

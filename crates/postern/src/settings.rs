@@ -140,7 +140,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_CONSOLE_SESSION", value_name = "DURATION")]
     console_session: Option<String>,
 
-    /// How long groups of single sign-on count after the identity provider has last confirmed them [default: 7d]
+    /// How long groups of single sign-on count after the identity provider has last confirmed them [default: 24h]
     #[arg(long, env = "POSTERN_SSO_GROUPS_MAX_AGE", value_name = "DURATION")]
     sso_groups_max_age: Option<String>,
 

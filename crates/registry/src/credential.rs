@@ -19,6 +19,8 @@ use postern_meta::gvk::GroupResource;
 use postern_meta::status::{ApiError, Reason, StatusCause};
 use postern_meta::time::Timestamp;
 
+use crate::cache::Cache;
+
 /// The identity of a caller, and the key that proves it.
 #[derive(Clone, Debug)]
 pub struct Credential {
@@ -96,8 +98,24 @@ impl Credential {
     /// The caller's present identity; `None` for the server itself, which has no key.
     ///
     /// # Errors
-    /// 401 with the reason why the key is no longer valid.
+    /// 401 with the reason why the key is no longer valid; 503 while the store does not answer.
     pub fn current(
+        &self,
+        cache: &Cache,
+        policy: &Policy,
+        now: Timestamp,
+    ) -> Result<Option<CurrentIdentity>, ApiError> {
+        if self.digest.is_some() {
+            cache.check_store()?;
+        }
+        self.current_in(&cache.principals(), policy, now)
+    }
+
+    /// The same for a caller that has just asked the store, and holds the index.
+    ///
+    /// # Errors
+    /// 401 with the reason why the key is no longer valid.
+    pub(crate) fn current_in(
         &self,
         principals: &PrincipalIndex,
         policy: &Policy,
@@ -146,14 +164,17 @@ impl Credential {
     /// Checks that the caller's identity is the same as when the request came.
     ///
     /// # Errors
-    /// 401 if the key is no longer valid; 409 if the identity has changed.
-    pub fn check(
-        &self,
-        principals: &PrincipalIndex,
-        policy: &Policy,
-        now: Timestamp,
-    ) -> Result<(), ApiError> {
-        let Some(current) = self.current(principals, policy, now)? else { return Ok(()) };
+    /// 401 if the key is no longer valid; 409 if the identity has changed; 503 while the store does not answer.
+    pub fn check(&self, cache: &Cache, policy: &Policy, now: Timestamp) -> Result<(), ApiError> {
+        let current = self.current(cache, policy, now)?;
+        current.map_or(Ok(()), |current| self.check_same(&current))
+    }
+
+    /// Checks that the caller's identity is still this one.
+    ///
+    /// # Errors
+    /// 409 if it has changed.
+    pub(crate) fn check_same(&self, current: &CurrentIdentity) -> Result<(), ApiError> {
         let same = current.identity() == self.identity() && current.key.identity == self.identity;
         if same && !current.is_disabled() {
             return Ok(());

@@ -168,15 +168,6 @@ impl PrincipalIndex {
         made.filter(|name| self.keys.get(*name).is_some_and(|key| key.is_command_line))
     }
 
-    /// When a key was last used, or a key of the command line to which it has consented; in seconds since 1970.
-    pub fn last_activity_of_login(&self, name: &str, uid: &str) -> Option<i64> {
-        let made = self.command_lines_of(uid).filter_map(|name| {
-            let key = self.keys.get(name)?;
-            self.last_activity(name, &key.uid)
-        });
-        made.chain(self.last_activity(name, uid)).max()
-    }
-
     /// How many sessions the key with this uid has begun that have not ended at a time, in seconds since 1970.
     pub fn session_count(&self, key_uid: &str, now_unix_seconds: i64) -> usize {
         let made = self.children_of.get(key_uid).into_iter().flatten();
@@ -201,6 +192,31 @@ impl PrincipalIndex {
             let is_live = || !self.has_ended_before(name, now_unix_seconds);
             !key.is_session && key.connector.is_none() && (key.workload_uid.is_none() || is_live())
         })
+    }
+
+    /// Whether a user has a login by the connector with this uid besides the key with a uid, which is enabled and has not
+    /// ended at a time, in seconds since 1970.
+    pub fn has_other_login(
+        &self,
+        user: &str,
+        connector_uid: &str,
+        key_uid: &str,
+        now_unix_seconds: i64,
+    ) -> bool {
+        let counts = |name: &str, key: &KeyFacts| {
+            let connector = key.connector.as_ref();
+            key.uid != key_uid
+                && !key.disabled
+                && connector.is_some_and(|connector| connector.uid == connector_uid)
+                && !self.has_ended_before(name, now_unix_seconds + 1)
+        };
+        self.count_keys(&Owner::User(user.to_owned()), counts) > 0
+    }
+
+    /// The keys of a user, by name and uid.
+    pub fn keys_of_user(&self, user: &str) -> impl Iterator<Item = (&str, &str)> {
+        let names = self.keys_of.get(&Owner::User(user.to_owned())).into_iter().flatten();
+        names.filter_map(|name| Some((name.as_str(), self.keys.get(name)?.uid.as_str())))
     }
 
     fn count_keys(&self, owner: &Owner, counts: impl Fn(&str, &KeyFacts) -> bool) -> usize {

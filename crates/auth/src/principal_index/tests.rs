@@ -776,13 +776,10 @@ fn a_key_of_the_command_line_outlives_the_idleness_of_its_session_and_not_its_en
     assert_eq!(principals.end_of("k"), Some(NOW + 900));
     let ada = principals.identify(&digest(2), NOW, &policy).unwrap();
     assert_eq!(ada.latest_end(), Some(NOW + 900));
-    ada.activity.note(NOW + 7);
-    assert_eq!(principals.last_activity_of_login("k", "uid-k"), Some(NOW + 7));
     let caller = ada.as_caller_key(None);
     assert_eq!((caller.name.as_str(), caller.has_maker), ("k", false), "it acts as the session");
     principals.set_key("cli", None);
     assert_eq!(principals.end_of("k"), Some(NOW - 40));
-    assert_eq!(principals.last_activity_of_login("k", "uid-k"), None);
 }
 
 #[test]

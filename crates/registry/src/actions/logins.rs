@@ -208,6 +208,8 @@ async fn create_user(
     writing: &Writing,
 ) -> Result<(), ApiError> {
     let spec = user::Spec {
+        // A name of the provider's choice alone could be one that a binding or a key names by chance, now or later.
+        subject: format!("{}:{name}", by.connector),
         display_name: person.display_name.clone(),
         email: person.email.clone(),
         identities: vec![SsoIdentity {

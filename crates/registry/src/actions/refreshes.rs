@@ -1,6 +1,8 @@
 //! What happens to the key of a login later: the provider is asked again, the session ends at the provider, or groups get
 //! old. HTTP and the protocol of the provider are not known here.
 
+use std::collections::HashMap;
+
 use postern_kinds::connector::Connector;
 use postern_kinds::owned_access_key::{self, OwnedAccessKey};
 use postern_kinds::principal::ConnectorRef;
@@ -120,29 +122,39 @@ fn keys_of(registry: &Registry, connector: &str) -> Vec<String> {
     principals.keys_of_connector(connector).map(str::to_owned).collect()
 }
 
-/// The keys of a connector that were used since their provider was asked, at least `interval` seconds ago.
+/// The keys of a connector whose users were active since their provider was asked, at least `interval` seconds ago.
 pub fn due(registry: &Registry, connector: &ConnectorRef, interval: i64) -> DueKeys {
     let now = registry.source().now().unix_seconds();
     let mut due = DueKeys { now: Vec::new(), next: None };
+    // The last use of any key of a user, since a key without a login has the groups as well.
+    let mut used_by = HashMap::new();
     for name in keys_of(registry, &connector.name) {
-        let Some((object, fields)) = login_key(registry, connector, &name) else { continue };
+        let Some((_, fields)) = login_key(registry, connector, &name) else { continue };
         let Some(at) = due_at(&fields, interval) else { continue };
-        let uid = &object.metadata.uid;
-        // Agents do not report uses of endpoint tokens: that there are any counts as a use.
-        let has_tokens = registry.has_endpoint_tokens(uid);
-        let principals = registry.cache().principals();
-        let used = principals.last_activity_of_login(&name, uid).unwrap_or_default();
-        if principals.has_ended_before(&name, now + 1) {
+        if registry.cache().principals().has_ended_before(&name, now + 1) {
             continue;
         }
+        let Some(Owner::User(user)) = fields.spec.owner() else { continue };
+        let used = *used_by.entry(user).or_insert_with_key(|user| last_use(registry, user));
         if at > now {
             // It may be used until then.
             due.next = Some(due.next.map_or(at, |next| next.min(at)));
-        } else if has_tokens || used > at - interval {
+        } else if used > at - interval {
             due.now.push(name);
         }
     }
     due
+}
+
+/// When a user has last used an access key, in seconds since 1970. Agents do not report uses of endpoint tokens: that there
+/// are any counts as a use for ever.
+fn last_use(registry: &Registry, user: &str) -> i64 {
+    let principals = registry.cache().principals();
+    let used = principals.keys_of_user(user).map(|(name, uid)| {
+        let has_tokens = registry.has_endpoint_tokens(uid);
+        if has_tokens { i64::MAX } else { principals.last_activity(name, uid).unwrap_or_default() }
+    });
+    used.max().unwrap_or_default()
 }
 
 /// When a key is due; `None` if its provider cannot be asked.
@@ -260,6 +272,33 @@ pub async fn end(registry: &Registry, key: &LoginKey) -> Result<(), ApiError> {
         DeleteOptions { precondition_uid: Some(key.uid.clone()), ..DeleteOptions::default() };
     match operations::delete(registry, &permit, &options).await {
         Err(error) if ![404, 409].contains(&error.code()) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Takes the groups of a connector from the user of an identity at once: the provider says that the user is gone, or has
+/// logged out everywhere. That there is no such user is no error.
+///
+/// # Errors
+/// The errors of [`operations::update`].
+pub async fn take_groups(
+    registry: &Registry,
+    connector: &ConnectorRef,
+    issuer: &str,
+    subject: &str,
+) -> Result<(), ApiError> {
+    registry.cache().wait_until_current().await?;
+    let user = registry.cache().principals().user_of_identity(issuer, subject).map(str::to_owned);
+    let Some(user) = user else { return Ok(()) };
+    let permit = Permit::for_server(&User, Verb::Update, None, &user);
+    let writing = writing();
+    let taken = operations::update(registry, &permit, &writing, |current| {
+        let mut new = current.clone();
+        user::take_groups(&mut new.fields, &connector.uid);
+        Ok(new)
+    });
+    match taken.await {
+        Err(error) if error.code() != 404 => Err(error),
         _ => Ok(()),
     }
 }

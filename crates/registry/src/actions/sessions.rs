@@ -229,15 +229,15 @@ pub async fn end(registry: &Registry, permit: &Permit) -> Result<(String, String
     let deleting = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, &name);
     let options =
         DeleteOptions { precondition_uid: Some(session.uid.clone()), ..DeleteOptions::default() };
-    operations::delete(registry, &deleting, &options).await?;
+    operations::log_out(registry, &deleting, &options).await?;
     Ok((name, session.uid.clone()))
 }
 
 /// The access key of the request as it is now.
 pub(super) fn current(registry: &Registry, permit: &Permit) -> Result<Arc<ResolvedKey>, ApiError> {
     let cache = registry.cache();
-    let (principals, policy) = (cache.principals(), cache.policy());
-    let current = permit.credential().current(&principals, &policy, registry.source().now())?;
+    let now = registry.source().now();
+    let current = permit.credential().current(cache, &cache.policy(), now)?;
     current.map(|current| current.key).ok_or_else(|| refused("the request has no access key"))
 }
 

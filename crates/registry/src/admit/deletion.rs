@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use postern_kinds::namespace::Namespace;
-use postern_kinds::{AnyKind, Companion, Verb, all, permanent_namespaces};
+use postern_kinds::principal::AccessChange;
+use postern_kinds::user::{self, User};
+use postern_kinds::{AnyKind, Companion, Owner, Verb, all, permanent_namespaces};
 use postern_meta::object::{FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Object, ObjectMeta};
 use postern_meta::options::Propagation;
 use postern_meta::status::ApiError;
@@ -28,16 +30,69 @@ pub(crate) fn delete(
     grace_seconds: i64,
     propagation: Option<Propagation>,
 ) -> Result<Admitted, ApiError> {
+    end(view, permit, previous, grace_seconds, propagation, Ending::Deletion)
+}
+
+/// Admits the end of an object. The deletion of the key of a login may take the groups that the login confirmed: see
+/// [`taken_groups`].
+///
+/// # Errors
+/// The errors of [`delete`].
+pub(crate) fn end(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    previous: Previous,
+    grace_seconds: i64,
+    propagation: Option<Propagation>,
+    ending: Ending,
+) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
     let old = &previous.object;
     permit.check(&previous.cached)?;
     view.check_delete(permit, &old.metadata)?;
+    let groups = match ending {
+        Ending::Deletion => taken_groups(view, kind, old),
+        Ending::OwnLogout => None,
+    };
     let mut object = old.clone();
     if !object.metadata.is_terminating() {
         propagate(&mut object.metadata, propagation);
     }
     mark_deleted(kind, &mut object, grace_seconds, view.now)?;
-    write_for(view, permit, object, previous, None)
+    let deleted = write_for(view, permit, object, previous, None)?;
+    with_companions(view, deleted, groups.into_iter().collect())
+}
+
+/// How an object ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ending {
+    /// It is deleted.
+    Deletion,
+    /// It is a session, and its user logs out of the console.
+    OwnLogout,
+}
+
+/// The change that takes the groups of a connector from a user, with the deletion of the key of a login by it. Nothing is
+/// taken while another login of the user by this connector confirms them, nor with a key that has ended already.
+fn taken_groups(
+    view: &AdmissionView<'_>,
+    kind: &'static dyn AnyKind,
+    key: &Object,
+) -> Option<Companion> {
+    let change = kind.is_delegated().then(|| kind.access_change(Some(&key.to_json_bytes())));
+    let Some(Some(AccessChange::Key(Some(facts)))) = change else { return None };
+    let (Some(connector), Some(Owner::User(user))) = (facts.connector, facts.owner) else {
+        return None;
+    };
+    let (now, principals) = (view.now.unix_seconds(), view.cache.principals());
+    let has_ended = principals.has_ended_before(&key.metadata.name, now + 1);
+    let confirms = principals.has_other_login(&user, &connector.uid, &facts.uid, now);
+    (!has_ended && !confirms).then(|| Companion {
+        kind: &User,
+        namespace: None,
+        name: user,
+        change: Box::new(move |fields| user::take_groups(fields, &connector.uid)),
+    })
 }
 
 /// Admits the removal of a corrupt object, which the caller requested explicitly, because its finalizers are unknown.

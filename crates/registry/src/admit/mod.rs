@@ -30,8 +30,8 @@ use serde_json::{Map, Value};
 
 use self::claims::check_claims;
 pub(crate) use self::counted::{Counted, Limit};
+pub(crate) use self::deletion::{Ending, delete, delete_corrupt, end, release};
 use self::deletion::{companions, with_companions};
-pub(crate) use self::deletion::{delete, delete_corrupt, release};
 use self::dependents::{Transition, with_dependents};
 use self::fields::{SentFields, track_create, track_write};
 pub(crate) use self::fields::{apply, track};

@@ -66,7 +66,7 @@ impl Default for KeyPolicy {
             max_per_owner: 1000,
             session_seconds: 12 * 3600,
             session_idle_seconds: 30 * 60,
-            sso_groups_max_age_seconds: 7 * 24 * 3600,
+            sso_groups_max_age_seconds: 24 * 3600,
         }
     }
 }

@@ -99,6 +99,8 @@ pub struct Cache {
     sync: SyncState,
     bound: BoundState,
     newest: NewestRevision,
+    /// For how long the store may not answer before nothing is decided from memory, in milliseconds.
+    silence_max_milliseconds: AtomicU64,
     /// The keys of corrupt records that are not objects.
     corrupt_records: Mutex<HashSet<Arc<str>>>,
     /// A revision that the store has and the cache lacks, and the time since when.
@@ -147,6 +149,19 @@ impl LoadedState {
 /// The interval at which the cache compares its revision with the store's, and tells watches of policy changes.
 const LAG_INTERVAL: Duration = Duration::from_millis(250);
 
+/// For how long the store may not answer before nothing is decided from memory, if the operator sets nothing else.
+pub const DEFAULT_STORE_SILENCE: Duration = Duration::from_secs(15);
+
+/// The store must have answered in this time before a bookmark. It asks each second by itself.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(5);
+
+/// The seconds after which a client may retry at a server whose store does not answer.
+const CUT_OFF_RETRY_SECONDS: u32 = 5;
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A cache that is behind the store for longer than this is not ready.
 const LAG_MAX: Duration = Duration::from_secs(1);
 
@@ -185,6 +200,7 @@ impl Cache {
             sync: SyncState::default(),
             bound: BoundState::default(),
             newest: NewestRevision::new(store.clone()),
+            silence_max_milliseconds: AtomicU64::new(milliseconds(DEFAULT_STORE_SILENCE)),
             corrupt_records: Mutex::default(),
             missing: Mutex::new(None),
             applied: watch::Sender::new(0),
@@ -368,9 +384,60 @@ impl Cache {
         }
     }
 
-    /// Checks at intervals that the cache keeps up with the store, and tells watches of policy changes. Runs until
-    /// the future is dropped.
+    /// Sets for how long the store may not answer before nothing is decided from memory.
+    pub fn set_store_silence(&self, max: Duration) {
+        self.silence_max_milliseconds.store(milliseconds(max), Ordering::Release);
+    }
+
+    /// Whether the store is silent for so long that nothing is decided from memory.
+    fn is_cut_off(&self) -> bool {
+        milliseconds(self.store.silence()) > self.silence_max_milliseconds.load(Ordering::Acquire)
+    }
+
+    /// Checks that the store has answered recently. Otherwise keys and permissions in memory may be revoked in the store,
+    /// and other servers may have changed every object.
+    ///
+    /// # Errors
+    /// 503 while the store does not answer.
+    pub fn check_store(&self) -> Result<(), ApiError> {
+        if !self.is_cut_off() {
+            return Ok(());
+        }
+        let message = format!(
+            "this server has had no answer of its store for {} s, so keys and permissions may have changed: try again, or use another server",
+            self.store.silence().as_secs()
+        );
+        Err(ApiError::unavailable(&message, Some(CUT_OFF_RETRY_SECONDS)))
+    }
+
+    /// Whether the store has answered so recently that a bookmark says what is true.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.store.silence() <= CONFIRMED_WITHIN
+    }
+
+    /// Checks at intervals that the cache keeps up with the store, and tells watches of policy changes and of a store that
+    /// does not answer. Runs until the future is dropped.
     pub async fn watch_lag(self: Arc<Self>) {
+        tokio::join!(self.follow_lag(), self.follow_silence());
+    }
+
+    /// Wakes the watches and streams when the store becomes silent for too long. They check it then, and end.
+    async fn follow_silence(&self) {
+        let mut was_cut_off = false;
+        loop {
+            tokio::time::sleep(LAG_INTERVAL).await;
+            let is_cut_off = self.is_cut_off();
+            if is_cut_off && !was_cut_off {
+                tracing::error!("the store does not answer: requests and watches end with 503");
+                self.access.announce_silence();
+            } else if was_cut_off && !is_cut_off {
+                tracing::info!("the store answers again");
+            }
+            was_cut_off = is_cut_off;
+        }
+    }
+
+    async fn follow_lag(&self) {
         loop {
             tokio::time::sleep(LAG_INTERVAL).await;
             self.access.announce_policy();

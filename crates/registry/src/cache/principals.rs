@@ -288,6 +288,11 @@ impl AccessState {
         self.announce_one(&self.unannounced_policy);
     }
 
+    /// Wakes the tasks that wait for changes, because nothing is decided from memory any more.
+    pub(super) fn announce_silence(&self) {
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
     fn announce_one(&self, unannounced: &AtomicBool) {
         if unannounced.swap(false, Ordering::AcqRel) {
             self.changes.send_modify(|changes| *changes += 1);

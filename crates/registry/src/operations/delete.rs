@@ -9,7 +9,7 @@ use postern_meta::options::{DeleteOptions, ListOptions, Propagation};
 use postern_meta::status::ApiError;
 use postern_store::Position;
 
-use crate::admit::{self, Previous};
+use crate::admit::{self, Ending, Previous};
 use crate::permit::Permit;
 use crate::registry::read::ObjectPage;
 use crate::registry::{EncodedObject, Registry, decoded, key_of};
@@ -36,6 +36,28 @@ pub async fn delete(
     permit: &Permit,
     options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
+    end(registry, permit, options, Ending::Deletion).await
+}
+
+/// Deletes the session of a user who logs out of the console. Groups that the provider has confirmed stay until they are
+/// too old: other keys of the user may depend on them.
+///
+/// # Errors
+/// Those of [`delete`].
+pub(crate) async fn log_out(
+    registry: &Registry,
+    permit: &Permit,
+    options: &DeleteOptions,
+) -> Result<Deleted, ApiError> {
+    end(registry, permit, options, Ending::OwnLogout).await
+}
+
+async fn end(
+    registry: &Registry,
+    permit: &Permit,
+    options: &DeleteOptions,
+    ending: Ending,
+) -> Result<Deleted, ApiError> {
     if let Some(deleted) = delete_corrupt(registry, permit, options).await? {
         return Ok(deleted);
     }
@@ -51,7 +73,7 @@ pub async fn delete(
             permit.check(&previous.cached)?;
             check_preconditions(permit, options, &previous)?;
             let view = registry.admission();
-            let admitted = admit::delete(&view, permit, previous, grace, policy_of(options))?;
+            let admitted = admit::end(&view, permit, previous, grace, policy_of(options), ending)?;
             removes.store(admitted.removes(), Ordering::Relaxed);
             Ok(admitted)
         })

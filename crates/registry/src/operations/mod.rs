@@ -14,5 +14,6 @@ pub(crate) use access_keys::{
 };
 pub use apply::{Applied, apply};
 pub use create::create;
+pub(crate) use delete::log_out;
 pub use delete::{delete, delete_collection, release, remove_corrupt};
 pub use update::{replace, update};

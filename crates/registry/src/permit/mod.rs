@@ -163,7 +163,7 @@ impl Permit {
         let mut renewed = self.clone();
         let version = cache.access_version();
         let policy = cache.policy();
-        if let Some(current) = self.credential.current(&cache.principals(), &policy, now)? {
+        if let Some(current) = self.credential.current(cache, &policy, now)? {
             renewed.credential = self.credential.renewed(&current).known_at(version);
         }
         renewed.under(policy).map(Some)

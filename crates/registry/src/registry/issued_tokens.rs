@@ -53,11 +53,11 @@ impl TokenIdentity {
         let policy = registry.cache().policy();
         check_impersonation(credential, &policy)?;
         let principals = registry.cache().principals();
-        credential.check(&principals, &policy, now)?;
-        let current = credential.current(&principals, &policy, now)?;
+        let current = credential.current_in(&principals, &policy, now)?;
         let current = current.ok_or_else(|| {
             ApiError::internal("the server itself needs no token", "a token for the server")
         })?;
+        credential.check_same(&current)?;
         let since = credential.since(&principals);
         Ok(Self { revocation_revision, since, current })
     }

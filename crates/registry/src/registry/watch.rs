@@ -157,7 +157,7 @@ impl WatchAccess {
         }
         self.changes.mark_unchanged();
         let credential = self.visible.newest().credential();
-        let current = credential.current(&cache.principals(), &cache.policy(), time)?;
+        let current = credential.current(cache, &cache.policy(), time)?;
         let Some(current) = current else { return Ok(()) };
         // A caller that impersonates needs the permission to impersonate for as long as the watch lasts.
         let impersonator_changed =
@@ -378,6 +378,11 @@ impl Watcher {
         self.has_ended = now >= self.ends;
         if self.bookmarks && now >= self.next_bookmark().min(self.ends) {
             self.next_bookmark = now + BOOKMARK_INTERVAL;
+            if !self.cache.is_confirmed() {
+                // The client would take it that nothing has happened.
+                self.last_sent = now;
+                return self.has_ended.then_some(None);
+            }
             let bookmark = Delivery::Bookmark { position: self.cursor, initial_end: false };
             return Some(Some(vec![bookmark]));
         }

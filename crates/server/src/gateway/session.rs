@@ -86,7 +86,7 @@ impl Caller {
     pub(super) async fn check(&self) -> Result<(), ApiError> {
         let cache = self.registry.cache();
         let now = self.registry.source().now();
-        let current = self.credential.current(&cache.principals(), &cache.policy(), now)?;
+        let current = self.credential.current(cache, &cache.policy(), now)?;
         let renewed = current.map(|current| self.credential.renewed(&current));
         let credential = renewed.as_ref().unwrap_or(&self.credential);
         let target = TargetState::find(&self.registry, &self.request.target).await?;
@@ -106,7 +106,7 @@ impl Caller {
         let now = self.registry.source().now();
         let ends_at = {
             let policy = cache.policy();
-            let current = self.credential.current(&cache.principals(), &policy, now).ok()?;
+            let current = self.credential.current(cache, &policy, now).ok()?;
             let Some(current) = current else { return Some(LONGEST_CHECK_INTERVAL) };
             let is_same = current.identity() == self.credential.identity()
                 && current.key.identity == *self.credential.shared_bearer();

@@ -48,7 +48,7 @@ pub(super) async fn serve(
     let (registry, gateway) = (&server.registry, &server.gateway);
     let cache = registry.cache();
     cache.wait_until_current().await?;
-    acting.credential().check(&cache.principals(), &cache.policy(), server.source.now())?;
+    acting.credential().check(cache, &cache.policy(), server.source.now())?;
     let target = TargetState::find(registry, &request.target).await?;
     let (policy, groups) = (cache.policy(), gateway.forward_groups());
     let decision = span("decision", SpanKind::Internal);

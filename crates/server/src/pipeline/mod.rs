@@ -414,6 +414,7 @@ fn acting(
 ) -> Result<(Acting, RequestBody), ApiError> {
     let Exchange { server, client, audit, guard } = exchange;
     let (digester, cache) = (server.registry.digester(), server.registry.cache());
+    cache.check_store()?;
     // The version is read first: the others are then at least as new as it says.
     let version = cache.access_version();
     let (principals, policy) = (cache.principals(), cache.policy());
@@ -538,7 +539,7 @@ async fn check_again(server: &Server, credential: &Credential) -> Result<(), Api
     let cache = server.registry.cache();
     let _ = cache.wait_until_current().await;
     let policy = cache.policy();
-    credential.check(&cache.principals(), &policy, server.source.now())?;
+    credential.check(cache, &policy, server.source.now())?;
     check_impersonation(credential, &policy)
 }
 

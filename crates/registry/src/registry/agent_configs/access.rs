@@ -114,8 +114,7 @@ impl AgentAccess {
 
     fn check(&mut self) -> Result<(), ApiError> {
         let (cache, now) = (self.registry.cache(), self.registry.source().now());
-        let current =
-            self.permit.credential().current(&cache.principals(), &cache.policy(), now)?;
+        let current = self.permit.credential().current(cache, &cache.policy(), now)?;
         if let Some(current) = current {
             if current.is_disabled() {
                 return Err(ApiError::unauthorized("Unauthorized"));

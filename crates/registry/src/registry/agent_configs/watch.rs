@@ -120,7 +120,7 @@ impl AgentWatcher {
     fn check(&mut self) -> Result<(), ApiError> {
         let (cache, now) = (self.registry.cache(), self.registry.source().now());
         let credential = self.permit.credential();
-        let current = credential.current(&cache.principals(), &cache.policy(), now)?;
+        let current = credential.current(cache, &cache.policy(), now)?;
         if let Some(current) = current {
             let impersonator_changed =
                 credential.is_acting() && current.key.identity != *credential.shared_bearer();

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::fleet::{Fleet, delete, of};
 use super::*;
+use crate::credential::Credential;
 
 const SLOW: Faults =
     Faults { delay_microseconds: 300, lost_watches: 0, refused_commits: 0, unknown_outcomes: 0 };
@@ -141,4 +142,35 @@ async fn a_server_starts_without_a_key_that_only_history_needs() {
     assert_eq!(listed(&late).await, ["kept"]);
     server.create("new").await.unwrap();
     assert_eq!(listed(&late).await, ["kept", "new"]);
+}
+
+#[tokio::test]
+async fn a_server_that_is_cut_off_from_its_store_decides_nothing_from_memory() {
+    let remote = Remote::new(SLOW);
+    let fleet = Fleet::on(1, || remote.connect()).await;
+    let server = fleet.one();
+    let key = server.key("reader", json!({})).await;
+    server.create("a").await.unwrap();
+    let cache = fleet.current().await[0].registry.cache().clone();
+    let following = tokio::spawn(cache.clone().watch_lag());
+    let mut watch = server.watch_with(key).await;
+    assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
+    let credential = Credential::of_key(server.identify(&key, 0).unwrap().identity.clone(), key);
+    let now = server.clock.now();
+    let current = || credential.current(&cache, &cache.policy(), now).map(|_| ());
+    let limit = crate::cache::DEFAULT_STORE_SILENCE;
+
+    remote.set_silence(limit);
+    assert!(current().is_ok() && !cache.is_confirmed(), "within the limit, and without bookmarks");
+    remote.set_silence(limit + Duration::from_millis(1));
+    let error = current().unwrap_err();
+    assert_eq!((error.code(), error.retry_after_seconds().is_some()), (503, true), "{error}");
+    // Nothing has changed here, so nothing else wakes the watch.
+    let ended = tokio::time::timeout(Duration::from_secs(10), watch.next()).await;
+    assert_eq!(names(&ended.unwrap().unwrap()), ["ERROR 503"]);
+    assert!(watch.next().await.is_none());
+
+    remote.set_silence(Duration::ZERO);
+    assert!(current().is_ok() && cache.is_confirmed());
+    following.abort();
 }

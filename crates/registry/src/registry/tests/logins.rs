@@ -6,13 +6,14 @@ use postern_auth::oidc::command_line::Asked;
 use postern_kinds::SecretText;
 use postern_kinds::command_line_consent::CommandLineConsent;
 use postern_kinds::connector::{self, Connector};
+use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::principal::ConnectorRef;
 use postern_meta::decode::decode_typed;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::actions::logins::{LoginFor, Person, log_in};
-use crate::actions::refreshes::logged_out;
+use crate::actions::refreshes::{self, LoginKey, logged_out};
 use crate::actions::{command_line, sessions};
 use crate::credential::Credential;
 
@@ -101,7 +102,7 @@ async fn groups_that_are_too_old_do_not_count_although_nothing_can_be_written() 
         key.identity.is_in("corp:developers")
     };
     let written = scene.fixture.store.revision().await.unwrap();
-    scene.fixture.pass_seconds(7 * DAY_SECONDS);
+    scene.fixture.pass_seconds(DAY_SECONDS);
     registry.forget_old_groups();
     assert!(counts());
     scene.fixture.pass_seconds(1);
@@ -169,4 +170,94 @@ async fn the_code_of_a_command_line_ends_after_a_minute_and_by_its_use() {
     assert_eq!(code("second").await.err(), Some(Refusal::Unknown));
     let again = command_line::redeem(registry, &found, login()).await;
     assert_eq!(again.err().map(|error| error.code()), Some(401));
+}
+
+/// Whether a key of ada has the group of the provider.
+fn has_group(scene: &Scene, key: &Digest) -> bool {
+    let key = scene.fixture.identify(key, scene.now()).unwrap();
+    key.identity.is_in("corp:developers")
+}
+
+#[tokio::test]
+async fn groups_end_with_the_last_login_that_confirms_them_and_not_with_a_logout_of_the_console() {
+    let scene = Scene::start().await;
+    let registry = &scene.fixture.registry;
+    let own = {
+        scene.log_in("ada", "first").await;
+        scene.fixture.key_of("own", "ada", json!({})).await
+    };
+    let end = async |name: &str| {
+        let uid = {
+            let principals = registry.cache().principals();
+            let found = principals.keys_of_user("ada").find(|(key, _)| *key == name);
+            found.unwrap().1.to_owned()
+        };
+        refreshes::end(registry, &LoginKey { name: name.to_owned(), uid }).await.unwrap();
+        registry.cache().wait_until_current().await.unwrap();
+    };
+    // While another login of the connector confirms the groups, they stay.
+    let (second, _) = scene.log_in("ada", "second").await;
+    end(&second).await;
+    assert!(has_group(&scene, &own));
+    // A disabled login confirms nothing.
+    let (third, _) = scene.log_in("ada", "third").await;
+    let keys = {
+        registry
+            .cache()
+            .principals()
+            .keys_of_connector("corp")
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    for name in keys.iter().filter(|name| **name != third) {
+        change_key(&scene, name, |key| key["spec"]["disabled"] = true.into()).await;
+    }
+    end(&third).await;
+    assert!(!has_group(&scene, &own), "no login confirms them any more");
+
+    // A logout of the console takes nothing at once.
+    let (session, digest) = scene.log_in("ada", "fourth").await;
+    assert!(has_group(&scene, &own));
+    let key = scene.fixture.identify(&digest, scene.now()).unwrap();
+    let credential = Credential::of_key(key.identity.clone(), digest);
+    let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, &session);
+    sessions::end(registry, &permit.with_credential(credential)).await.unwrap();
+    registry.cache().wait_until_current().await.unwrap();
+    assert!(has_group(&scene, &own));
+    // The provider says that the user is gone: at once, although no login is left.
+    refreshes::take_groups(registry, &scene.connector, ISSUER, "ada").await.unwrap();
+    registry.cache().wait_until_current().await.unwrap();
+    assert!(!has_group(&scene, &own));
+    // An ended login takes nothing with it when it is removed.
+    let (old, _) = scene.log_in("ada", "fifth").await;
+    scene.fixture.pass_seconds(13 * 3600);
+    end(&old).await;
+    assert!(has_group(&scene, &own));
+}
+
+async fn change_key(scene: &Scene, name: &str, change: impl Fn(&mut Value)) {
+    let permit = Permit::for_server(&OwnedAccessKey, Verb::Update, None, name);
+    super::fleet::change(&scene.fixture, permit, change).await;
+    scene.fixture.registry.cache().wait_until_current().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_use_of_any_key_of_the_user_makes_a_login_due() {
+    let scene = Scene::start().await;
+    let registry = &scene.fixture.registry;
+    let (login, _) = scene.log_in("ada", "one").await;
+    let own = scene.fixture.key_of("own", "ada", json!({})).await;
+    scene.fixture.pass_seconds(1000);
+    assert!(refreshes::due(registry, &scene.connector, 900).now.is_empty(), "no key was used");
+    scene.fixture.use_key(&own);
+    assert_eq!(refreshes::due(registry, &scene.connector, 900).now, [login]);
+}
+
+#[tokio::test]
+async fn the_name_of_a_new_user_in_access_decisions_begins_with_the_connector() {
+    let scene = Scene::start().await;
+    let (_, digest) = scene.log_in("release-bot", "one").await;
+    let key = scene.fixture.identify(&digest, scene.now()).unwrap();
+    assert_eq!(key.identity.name, "corp:release-bot");
+    assert_eq!(key.identity.user.as_deref(), Some("release-bot"));
 }
