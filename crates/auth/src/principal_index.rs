@@ -10,6 +10,7 @@ mod concerned;
 mod name_changes;
 mod queries;
 mod sso;
+mod workloads;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use self::concerned::{ChildrenOf, Concerned};
 use self::name_changes::NameChanges;
 use self::sso::SsoIndex;
+use self::workloads::WorkloadIndex;
 use crate::bearer::Refusal;
 use crate::digest::Digest;
 use crate::identity::{
@@ -90,6 +92,7 @@ pub struct PrincipalIndex {
     teams_of: HashMap<String, BTreeSet<String>>,
     /// Connectors, identities and groups of single sign-on.
     sso: SsoIndex,
+    workloads: WorkloadIndex,
     /// The users that have a `spec.subject`, by it.
     user_of_subject: HashMap<String, String>,
     resolved: ByDigest<Result<Arc<ResolvedKey>, Refusal>>,
@@ -210,7 +213,7 @@ impl PrincipalIndex {
     /// expires.
     pub fn end_of(&self, name: &str) -> Option<i64> {
         let key = self.keys.get(name)?;
-        let mut lifetime = key.lifetime;
+        let mut lifetime = self.workloads.lifetime_of(key);
         if lifetime.idle_seconds > 0 && self.command_lines_of(&key.uid).next().is_some() {
             // The session gives no access after it was idle. It stays for the logins of the command line.
             lifetime.idle_seconds = 0;
@@ -349,8 +352,10 @@ impl PrincipalIndex {
             if self.is_disabled(&parent) {
                 return Err(Refusal::Disabled);
             }
+            self.workloads.check(&parent)?;
             let activity = self.activity_of(&name, &parent.uid);
-            let KeyFacts { uid, owner_uid, mut lifetime, is_login, is_session, .. } = parent;
+            let mut lifetime = self.workloads.lifetime_of(&parent);
+            let KeyFacts { uid, owner_uid, is_login, is_session, .. } = parent;
             if key.is_command_line && is_session {
                 // The idleness of a browser says nothing about the command line.
                 lifetime.idle_seconds = 0;
@@ -385,6 +390,7 @@ impl PrincipalIndex {
             AccessChange::Team(team) => self.change_team(name, team),
             AccessChange::Key(key) => self.change_key(name, key),
             AccessChange::Connector(connector) => self.change_connector(name, connector),
+            AccessChange::Workload(workload) => self.change_workload(name, workload),
         }
     }
 
@@ -411,6 +417,7 @@ impl PrincipalIndex {
         self.key_names.remove(name);
         if let Some(old) = self.keys.remove(name) {
             self.sso.remove_key(name, &old);
+            self.workloads.remove_key(name, &old);
             if let Some(owner) = old.owner {
                 remove_from(&mut self.keys_of, &owner, name);
             }
@@ -432,6 +439,7 @@ impl PrincipalIndex {
                     children.insert(name.to_owned());
                 }
                 self.sso.add_key(name, &key);
+                self.workloads.add_key(name, &key);
                 if let Some(scope) = &key.scope {
                     self.scopes.insert(name.to_owned(), Arc::new(ScopeRules::new(scope)));
                 }
@@ -614,11 +622,11 @@ impl PrincipalIndex {
         if self.is_disabled(&key) {
             return Err(Refusal::Disabled);
         }
+        self.workloads.check(&key)?;
         let ancestors = self.ancestors(&key)?;
         let activity = self.activity_of(&record.name, &record.uid);
-        let KeyFacts {
-            uid, lifetime, is_login, is_session, is_login_code, is_command_line, ..
-        } = key;
+        let lifetime = self.workloads.lifetime_of(&key);
+        let KeyFacts { uid, is_login, is_session, is_login_code, is_command_line, .. } = key;
         let identity = Arc::new(identity);
         Ok(Arc::new(ResolvedKey {
             uid,
@@ -646,8 +654,10 @@ impl PrincipalIndex {
         }
         name.clone_into(&mut identity.access_key);
         let makers = self.makers(key)?;
-        let scopes = std::iter::once(name).chain(makers.into_iter().map(|(name, _)| name));
-        identity.scopes.extend(scopes.filter_map(|name| self.scopes.get(name).cloned()));
+        for name in std::iter::once(name).chain(makers.into_iter().map(|(name, _)| name)) {
+            let of_workload = self.keys.get(name).and_then(|key| self.workloads.other_scope(key));
+            identity.scopes.extend(self.scopes.get(name).cloned().into_iter().chain(of_workload));
+        }
         identity.groups.splice(0..0, self.groups_of_key(key));
         identity.add_groups([PLATFORM_AUTHENTICATED_GROUP, AUTHENTICATED_GROUP].map(str::to_owned));
         Some(identity)
@@ -741,6 +751,11 @@ impl Principals for PrincipalIndex {
         let keys: Vec<String> = keys.map(|key| key.uid.clone()).collect();
         let users = self.sso.users_of(connector).cloned();
         keys.into_iter().chain(self.uids_of_users(users)).collect()
+    }
+
+    fn uids_of_workload(&self, name: &str) -> Vec<String> {
+        let keys = self.workloads.keys_of_name(name).filter_map(|name| self.keys.get(name));
+        keys.map(|key| key.uid.clone()).collect()
     }
 
     fn is_made_by(&self, key_uid: &str, maker_uid: &str) -> bool {

@@ -16,6 +16,10 @@ pub(crate) fn right_to_identify(
     old: Option<&Draft<Fields>>,
     ctx: &Context<'_>,
 ) -> Option<RequiredRight> {
+    if old.is_some_and(is_of_login) {
+        // [`check_server_fields`] refuses it to all callers.
+        return None;
+    }
     let spec = &new.fields.spec;
     let none = Spec::default();
     let before = old.map_or(&none, |old| &old.fields.spec);
@@ -33,6 +37,11 @@ pub(crate) fn right_to_identify(
     Some(RequiredRight::from(right).by_role().because(hint))
 }
 
+/// Whether a key is of a login or of a session.
+fn is_of_login(key: &Draft<Fields>) -> bool {
+    key.fields.status.login.is_some() || key.fields.status.session.is_some()
+}
+
 /// Checks the fields that only the server writes: the label of sessions on every key, and on the key of a login or a
 /// session everything that makes it one.
 pub(crate) fn check_server_fields(
@@ -46,10 +55,7 @@ pub(crate) fn check_server_fields(
         let path = format!("metadata.labels[{SESSION_LABEL}]");
         errors.push(FieldError::forbidden(path, "only the server sets it"));
     }
-    let is_of_login = |key: &&Draft<Fields>| {
-        key.fields.status.login.is_some() || key.fields.status.session.is_some()
-    };
-    let Some(old) = old.filter(is_of_login) else { return };
+    let Some(old) = old.filter(|old| is_of_login(old)) else { return };
     let (new, old) = (&new.fields.spec, &old.fields.spec);
     for (field, is_same) in [
         ("spec.key", !ctx.has_new_credential),

@@ -79,6 +79,11 @@ pub trait Principals {
         Vec::new()
     }
 
+    /// The uids of the access keys that tokens were exchanged for by the workload identity of a name.
+    fn uids_of_workload(&self, _name: &str) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Whether an access key was created by another one, or by a key that was: both are uids, and the chain of
     /// makers decides. A key did not create itself.
     fn is_made_by(&self, _key_uid: &str, _maker_uid: &str) -> bool {
@@ -230,6 +235,19 @@ pub struct ConnectorRef {
     pub uid: String,
 }
 
+/// The facts about a WorkloadIdentity that authentication with its keys needs. They hold from the next request on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkloadFacts {
+    /// The object's uid.
+    pub uid: String,
+    /// Whether it is disabled. Then its keys give no access.
+    pub disabled: bool,
+    /// The most that its keys may do; `None` for everything that their owner may do.
+    pub scope: Option<Arc<Scope>>,
+    /// The longest lifetime of its keys, in seconds.
+    pub ttl_seconds: i64,
+}
+
 /// The groups of a user by one connector.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SsoGroups {
@@ -355,6 +373,8 @@ pub enum AccessRole<Spec, Status> {
     Key(fn(&ObjectMeta, &Spec, &Status) -> KeyFacts),
     /// Its objects are connectors to identity providers.
     Connector(fn(&ObjectMeta, &Spec) -> ConnectorFacts),
+    /// Its objects are workload identities.
+    Workload(fn(&ObjectMeta, &Spec) -> WorkloadFacts),
 }
 
 /// A change of one principal or access key, for an index of them: the new facts, or `None` if the
@@ -369,6 +389,8 @@ pub enum AccessChange {
     Key(Option<KeyFacts>),
     /// Of a connector.
     Connector(Option<ConnectorFacts>),
+    /// Of a workload identity.
+    Workload(Option<WorkloadFacts>),
 }
 
 impl<Spec, Status> AccessRole<Spec, Status> {
@@ -384,6 +406,9 @@ impl<Spec, Status> AccessRole<Spec, Status> {
             }
             Self::Connector(facts) => {
                 AccessChange::Connector(object.map(|(meta, spec, _)| facts(meta, spec)))
+            }
+            Self::Workload(facts) => {
+                AccessChange::Workload(object.map(|(meta, spec, _)| facts(meta, spec)))
             }
             Self::Key(facts) => {
                 AccessChange::Key(object.map(|(meta, spec, status)| facts(meta, spec, status)))

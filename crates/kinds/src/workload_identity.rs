@@ -1,13 +1,15 @@
 //! WorkloadIdentity: which tokens of a trusted issuer are exchanged for access keys, of which owner and scope. See
 //! `docs/reference/workload-identity.md`.
 
+use std::sync::Arc;
+
 use postern_meta::names::dns1123_subdomain;
 
 use crate::claim_match::ClaimMatch;
 use crate::key_attenuation;
 use crate::owner_reference::{add_owner_reference, ensure_reference, keep_owner_reference};
 use crate::prelude::*;
-use crate::principal::{delegated_right, key_verb};
+use crate::principal::{WorkloadFacts, delegated_right, key_verb};
 use crate::schema_rule::IMMUTABLE;
 use crate::scope::{self, Scope};
 
@@ -66,8 +68,7 @@ pub struct Spec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = DEFAULT_MAX_LIVE))]
     pub max_live: Option<i64>,
-    /// Whether the workload identity is disabled. Then no token is exchanged for it. Keys that it has made stay valid until
-    /// they expire; delete the workload identity to end them.
+    /// Whether the workload identity is disabled. Then no token is exchanged for it, and its keys give no access.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disabled: bool,
 }
@@ -228,6 +229,14 @@ impl Kind for WorkloadIdentity {
 
     const DELEGATION: Option<Delegation<Spec>> =
         Some(Delegation { owner: Spec::key_owner, verb: key_verb, is_always_needed: true });
+
+    const ACCESS_ROLE: Option<AccessRole<Spec, Status>> =
+        Some(AccessRole::Workload(|metadata, spec| WorkloadFacts {
+            uid: metadata.uid.clone(),
+            disabled: spec.disabled,
+            scope: spec.scope.clone().map(Arc::new),
+            ttl_seconds: spec.ttl_seconds(),
+        }));
 
     const CARRIED_SCOPE: Option<CarriedScope<Spec>> = Some(|spec| spec.scope.as_ref());
 

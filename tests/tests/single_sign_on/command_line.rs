@@ -171,7 +171,7 @@ async fn a_browser_brings_the_key_to_the_command_line() {
 
     let described = browser.consent(&body(&spec_of(query, ""))).await.expect(200);
     let status = &described["status"];
-    assert_eq!((&status["userName"], &status["isScoped"]), (&json!("ada"), &json!(false)));
+    assert_eq!((&status["userName"], &status["isScoped"]), (&json!("corp:ada"), &json!(false)));
     assert!(status["host"].is_string() && status["expiresAt"].is_string(), "{status}");
     assert_eq!(status["redirectTo"], "", "nothing is given without a decision");
     let allowed = browser.consent(&body(&spec_of(query, "Allow"))).await.expect(200);

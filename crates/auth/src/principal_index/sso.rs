@@ -13,8 +13,6 @@ pub(super) struct SsoIndex {
     connectors: BTreeMap<String, ConnectorFacts>,
     /// The keys that a connector made, by the name of the connector.
     keys: HashMap<String, BTreeSet<String>>,
-    /// The keys that a workload identity made, by its uid.
-    workload_keys: HashMap<String, BTreeSet<String>>,
     /// The users who have groups of a connector, by its name.
     users: HashMap<String, BTreeSet<String>>,
     /// The users who have a group.
@@ -91,17 +89,11 @@ impl SsoIndex {
         if let Some(connector) = &key.connector {
             self.keys.entry(connector.name.clone()).or_default().insert(name.to_owned());
         }
-        if let Some(workload) = &key.workload_uid {
-            self.workload_keys.entry(workload.clone()).or_default().insert(name.to_owned());
-        }
     }
 
     pub(super) fn remove_key(&mut self, name: &str, key: &KeyFacts) {
         if let Some(connector) = &key.connector {
             remove_from(&mut self.keys, &connector.name, name);
-        }
-        if let Some(workload) = &key.workload_uid {
-            remove_from(&mut self.workload_keys, workload, name);
         }
     }
 
@@ -187,17 +179,6 @@ impl PrincipalIndex {
             self.note_names([user.as_str(), subject.as_deref().unwrap_or_default()]);
             self.concerned.push_back(Concerned::keys_of(Owner::User(user)));
         }
-    }
-
-    /// How many keys of a workload identity, by its uid, have not ended at a time, in seconds since 1970.
-    pub fn workload_key_count(&self, uid: &str, now_unix_seconds: i64) -> usize {
-        let names = self.sso.workload_keys.get(uid).into_iter().flatten();
-        names.filter(|name| !self.has_ended_before(name, now_unix_seconds)).count()
-    }
-
-    /// Whether a workload identity made a key.
-    pub fn is_of_workload(&self, name: &str) -> bool {
-        self.keys.get(name).is_some_and(|key| key.workload_uid.is_some())
     }
 
     /// Whether a connector is there with this uid, and enabled.

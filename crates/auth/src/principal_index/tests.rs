@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use postern_kinds::principal::{ConnectorFacts, ConnectorRef, Lifetime, SsoGroups};
+use postern_kinds::principal::{ConnectorFacts, ConnectorRef, Lifetime, SsoGroups, WorkloadFacts};
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
 use postern_kinds::scope::{Scope, ScopeProject};
 
@@ -739,6 +739,60 @@ fn keys_sessions_logins_and_keys_of_workloads_are_counted_apart() {
     assert_eq!(principals.login_count(&ada(), "c1", NOW), 1);
     assert_eq!(principals.login_count(&ada(), "c2", NOW), 0);
     assert_eq!(principals.workload_key_count("w1", NOW), 1);
+}
+
+#[test]
+fn an_exchanged_key_does_no_more_and_lives_no_longer_than_its_workload_identity_says_now() {
+    let mut principals = principals();
+    let scope = |project: &str| {
+        let project = ScopeProject { project: project.to_owned() };
+        Some(Arc::new(Scope { projects: vec![project], ..Scope::default() }))
+    };
+    let lifetime = Lifetime { created_unix_seconds: NOW, ttl_seconds: 900, ..Lifetime::default() };
+    let workload_uid = Some("w1".to_owned());
+    let exchanged = KeyFacts { workload_uid, scope: scope("shop"), lifetime, ..key("k", ada()) };
+    principals.set_key("k", Some(exchanged.clone()));
+    // A key that the exchanged one made.
+    let child = KeyFacts { scope: scope("shop"), maker: made_by("uid-k"), ..key("child", ada()) };
+    principals.set_record(digest(2), Some(record("child", "u1")));
+    principals.set_key("child", Some(child));
+    let identify = |principals: &PrincipalIndex, byte, now| {
+        let key = principals.identify(&digest(byte), now, &Policy::default());
+        key.map(|key| (key.identity.scopes.len(), key.ends_at()))
+    };
+    let both = |principals: &PrincipalIndex, now| {
+        [identify(principals, 1, now), identify(principals, 2, now)]
+    };
+    let as_exchanged = WorkloadFacts {
+        uid: "w1".to_owned(),
+        disabled: false,
+        scope: scope("shop"),
+        ttl_seconds: 900,
+    };
+    assert_eq!(both(&principals, NOW), [Err(Refusal::Unknown), Err(Refusal::Unknown)], "not known");
+    principals.set_workload("ci", Some(as_exchanged.clone()));
+    assert_eq!(both(&principals, NOW), [Ok((1, Some(NOW + 900))), Ok((2, Some(NOW + 900)))]);
+    // Narrower: its scope counts beside that of the key.
+    let narrower = WorkloadFacts { scope: scope("none"), ttl_seconds: 60, ..as_exchanged.clone() };
+    principals.set_workload("ci", Some(narrower));
+    assert_eq!(both(&principals, NOW), [Ok((2, Some(NOW + 60))), Ok((3, Some(NOW + 60)))]);
+    assert_eq!(both(&principals, NOW + 60), [Err(Refusal::Expired), Err(Refusal::Expired)]);
+    assert_eq!(principals.workload_key_count("w1", NOW + 61), 0);
+    // Wider: the key stays as it was made.
+    let wider = WorkloadFacts { ttl_seconds: 3600, ..as_exchanged.clone() };
+    principals.set_workload("ci", Some(wider));
+    assert_eq!(both(&principals, NOW), [Ok((1, Some(NOW + 900))), Ok((2, Some(NOW + 900)))]);
+    let disabled = WorkloadFacts { disabled: true, ..as_exchanged.clone() };
+    principals.set_workload("ci", Some(disabled));
+    assert_eq!(both(&principals, NOW), [Err(Refusal::Disabled), Err(Refusal::Disabled)]);
+    // A later one of the name is another one.
+    let later = WorkloadFacts { uid: "w2".to_owned(), ..as_exchanged.clone() };
+    principals.set_workload("ci", Some(later));
+    assert_eq!(both(&principals, NOW), [Err(Refusal::Unknown), Err(Refusal::Unknown)]);
+    principals.set_workload("ci", Some(as_exchanged));
+    assert_eq!(principals.uids_of_workload("ci"), ["uid-k"]);
+    principals.set_workload("ci", None);
+    assert_eq!(both(&principals, NOW), [Err(Refusal::Unknown), Err(Refusal::Unknown)]);
 }
 
 /// A session of ada that ends after 60 seconds without a use, and a key of the command line that it allowed.

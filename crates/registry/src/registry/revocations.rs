@@ -88,6 +88,11 @@ pub(super) fn revoked(
         {
             principals.uids_of_connector(name).into_iter().map(principal).collect()
         }
+        (AccessChange::Workload(Some(old)), AccessChange::Workload(new))
+            if new.as_ref() != Some(&old) =>
+        {
+            principals.uids_of_workload(name).into_iter().map(principal).collect()
+        }
         (AccessChange::Team(old), AccessChange::Team(new)) => {
             changed_uids_of_team(old, new, principals).into_iter().map(principal).collect()
         }
@@ -156,6 +161,10 @@ impl Registry {
             }
             Some(AccessChange::Connector(_)) => {
                 let uids = self.cache().principals().uids_of_connector(of.name);
+                return Ok(uids.into_iter().map(|uid| Revoked::Principal { uid }).collect());
+            }
+            Some(AccessChange::Workload(_)) => {
+                let uids = self.cache().principals().uids_of_workload(of.name);
                 return Ok(uids.into_iter().map(|uid| Revoked::Principal { uid }).collect());
             }
             Some(AccessChange::User(_)) => Owner::User(of.name.to_owned()),
