@@ -465,7 +465,9 @@ impl Kind for Project {
                     .to_owned(),
             )
         });
-        to_all.into_iter().chain(bind).chain(roles).chain(whole).collect()
+        let clusters = new_clusters(&new.fields.spec, old.map(|old| &old.fields.spec));
+        let clusters = clusters.into_iter().map(right_to_name_cluster);
+        to_all.into_iter().chain(bind).chain(roles).chain(whole).chain(clusters).collect()
     }
 
     fn granted_roles(
@@ -598,6 +600,23 @@ fn validate_members(
             _ => {}
         }
     }
+}
+
+/// The clusters that a write adds by name.
+fn new_clusters<'a>(new: &'a Spec, old: Option<&Spec>) -> BTreeSet<&'a str> {
+    let named = new.allowed_clusters.iter().flatten().filter(|one| one.name != ALL_CLUSTERS);
+    let is_new = |one: &&AllowedCluster| {
+        !old.is_some_and(|old| old.allowed_clusters.iter().flatten().any(|had| had == *one))
+    };
+    named.filter(is_new).take(MAX_CLUSTERS).map(|one| one.name.as_str()).collect()
+}
+
+/// The right to name a cluster. Without it, the list of a project's clusters would tell whether the cluster exists.
+fn right_to_name_cluster(name: &str) -> RequiredRight {
+    let right = |verb| Right::cluster(verb, MANAGEMENT_V1.group, "clusters", name);
+    RequiredRight::from(right("get")).or(right("use")).because(format!(
+        "to allow the cluster \"{name}\" by its name requires the verb get or use on it"
+    ))
 }
 
 fn validate_clusters(clusters: &[AllowedCluster], errors: &mut FieldErrors) {

@@ -32,7 +32,7 @@ pub struct ProjectCluster {
     pub metadata: ClusterMetadata,
     /// The display name and the purpose of the cluster.
     pub spec: ClusterSummary,
-    /// The observed state of the cluster.
+    /// The observed state of the cluster. Callers who may not get it see the phase alone.
     pub status: cluster::Status,
 }
 
@@ -43,7 +43,8 @@ pub struct ProjectCluster {
 pub struct ClusterMetadata {
     /// The name of the Cluster.
     pub name: String,
-    /// The uid of the Cluster.
+    /// The uid of the Cluster, for callers who may get it.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// The annotations of the direct endpoint, if there is one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -58,7 +59,7 @@ pub struct ClusterSummary {
     /// Name shown to people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// The purpose of the cluster.
+    /// The purpose of the cluster, for callers who may get it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
 }

@@ -129,7 +129,8 @@ pub(super) async fn clusters(
                     || of_instances.contains(name)
             };
             if project.spec.allows_cluster(name) && may_know() {
-                clusters.push(summary_of(&object.part()?));
+                let is_whole = may_get(permit, name);
+                clusters.push(summary_of(&object.part()?, is_whole));
             }
         }
         after = page.pop();
@@ -173,27 +174,43 @@ async fn clusters_of_instances(
 
 /// Whether the caller may get or use an object.
 fn may(permit: &Permit, info: &'static Info, namespace: &str, name: &str) -> bool {
-    ["get", "use"].into_iter().any(|verb| {
-        let attributes = Attributes::Resource {
-            verb,
-            group: info.version.group,
-            resource: info.plural,
-            subresource: "",
-            namespace,
-            name,
-        };
-        permit.policy().is_held(permit.identity(), &attributes)
-    })
+    ["get", "use"].into_iter().any(|verb| holds(permit, verb, info, namespace, name))
 }
 
-fn summary_of(object: &Object) -> ProjectCluster {
-    let fields = cluster::Fields::deserialize(&object.fields).unwrap_or_default();
+fn holds(permit: &Permit, verb: &str, info: &'static Info, namespace: &str, name: &str) -> bool {
+    let attributes = Attributes::Resource {
+        verb,
+        group: info.version.group,
+        resource: info.plural,
+        subresource: "",
+        namespace,
+        name,
+    };
+    permit.policy().is_held(permit.identity(), &attributes)
+}
+
+/// Whether the caller may get a cluster.
+fn may_get(permit: &Permit, cluster: &str) -> bool {
+    holds(permit, "get", Cluster.info(), "", cluster)
+}
+
+/// A cluster in the list of a project. A caller who may not get it sees its name, what people call it, its phase and its
+/// direct endpoint.
+fn summary_of(object: &Object, is_whole: bool) -> ProjectCluster {
+    let mut fields = cluster::Fields::deserialize(&object.fields).unwrap_or_default();
     let ObjectMeta { name, uid, .. } = &object.metadata;
     let annotations = endpoint_annotations(&object.metadata);
+    let mut uid = uid.clone();
+    if !is_whole {
+        uid.clear();
+        fields.spec.description.clear();
+        fields.status =
+            cluster::Status { phase: fields.status.phase, ..cluster::Status::default() };
+    }
     ProjectCluster {
         api_version: object.api_version.clone(),
         kind: object.kind.clone(),
-        metadata: ClusterMetadata { name: name.clone(), uid: uid.clone(), annotations },
+        metadata: ClusterMetadata { name: name.clone(), uid, annotations },
         spec: ClusterSummary {
             display_name: fields.spec.display_name,
             description: fields.spec.description,

@@ -194,7 +194,16 @@ fn by_connection(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &
     };
     // A space is part of its cluster. A virtual cluster without a kubeconfig is reached only through the agent.
     match Cluster.kubeconfig(&cluster).filter(|_| !kind.may_have_kubeconfig()) {
-        Some(config) => by_kubeconfig(view, &config, ""),
+        Some(config) if by_kubeconfig(view, &config, "").name == Phase::ready().name => {
+            Phase::ready()
+        }
+        // Readers of an instance may not be readers of its cluster.
+        Some(_) => Phase::pending(
+            "ClusterNotReady",
+            format!(
+                "the kubeconfig of the cluster \"{name}\" cannot be used: its Cluster says why"
+            ),
+        ),
         None => by_agent(&cluster, Some(&name)),
     }
 }
