@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::agent_config::AgentConfig;
 use crate::audit_event_list::AuditEventList;
+use crate::cluster_endpoint::{self, ClusterEndpoint};
 use crate::instance;
 use crate::kubeconfig_ref::KubeconfigRef;
 use crate::prelude::*;
@@ -15,9 +16,14 @@ pub const DIRECT_ENDPOINT: &str = "platform.sh/direct-cluster-endpoint";
 /// authorities it is.
 const DIRECT_ENDPOINT_ENDS: [&str; 3] = ["", "-insecure", "-ca-data"];
 
+/// The name of one of these annotations, by its end.
+pub(crate) fn endpoint_annotation(end: &str) -> String {
+    format!("{DIRECT_ENDPOINT}{end}")
+}
+
 /// The annotations of a cluster that say how it is reached directly.
 pub fn endpoint_annotations(metadata: &ObjectMeta) -> BTreeMap<String, String> {
-    let names = DIRECT_ENDPOINT_ENDS.map(|end| format!("{DIRECT_ENDPOINT}{end}"));
+    let names = DIRECT_ENDPOINT_ENDS.map(endpoint_annotation);
     let found = names.iter().filter_map(|name| metadata.annotations.get_key_value(name));
     found.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
@@ -45,8 +51,8 @@ pub const ENDPOINT: &str = "Endpoint";
 /// The values of `spec.connection`.
 pub const CONNECTIONS: &[&str] = &["Auto", TUNNEL, ENDPOINT, KUBECONFIG];
 
-/// The actions of a cluster: its status, the configuration of its agent, the audit events of its agent, and the tunnels
-/// of its agent.
+/// The actions of a cluster: its status, and the configuration, the audit events, the endpoint and the tunnels of its
+/// agent.
 const ACTIONS: &[Action] = &[
     Action::GET_STATUS,
     Action::UPDATE_STATUS,
@@ -77,6 +83,15 @@ const ACTIONS: &[Action] = &[
         request: Some(&AuditEventList),
         response: Response::Object(&AuditEventList),
         description: "Writes records of requests to the cluster's agent into the audit log.",
+    },
+    Action {
+        subresource: "endpoint",
+        verb: Verb::Create,
+        right: ActionRight::OnSubresource,
+        handler: Handler::Object(cluster_endpoint::of_cluster),
+        request: Some(&ClusterEndpoint),
+        response: Response::Same,
+        description: "Writes where the cluster's agent is reached directly, and nothing else of the Cluster.",
     },
     Action {
         subresource: "tunnel",
@@ -191,6 +206,21 @@ pub struct Spec {
     pub access: Vec<Access>,
 }
 
+/// Whether a change is about more than the annotations of the direct endpoint and the status.
+fn changes_more_than_endpoint(new: &Draft<Fields>, old: &Draft<Fields>) -> bool {
+    let others = |metadata: &ObjectMeta| {
+        let mut annotations = metadata.annotations.clone();
+        annotations.retain(|name, _| !name.starts_with(DIRECT_ENDPOINT));
+        annotations
+    };
+    let (metadata, before) = (&new.metadata, &old.metadata);
+    new.fields.spec != old.fields.spec
+        || metadata.labels != before.labels
+        || metadata.finalizers != before.finalizers
+        || metadata.owner_references != before.owner_references
+        || others(metadata) != others(before)
+}
+
 /// Why a field is refused that says what is to be installed in a cluster.
 const NOT_MANAGED: &str = "this server installs nothing in clusters; leave this field out";
 
@@ -276,7 +306,16 @@ impl Kind for Cluster {
     ) -> Vec<RequiredRight> {
         let config = new.fields.spec.config.as_ref();
         let old_config = old.and_then(|old| old.fields.spec.config.as_ref());
-        instance::required_rights(&new.metadata, false, "", config, old_config)
+        let config = instance::required_rights(&new.metadata, false, "", config, old_config);
+        let whole = old.filter(|old| changes_more_than_endpoint(new, old)).map(|_| {
+            let right = Right::cluster("update", MANAGEMENT_V1.group, "clusters", &new.metadata.name);
+            RequiredRight::from(right).because(
+                "with the verb patch alone, as agents have it, a caller can change only the annotations of the direct \
+                 endpoint"
+                    .to_owned(),
+            )
+        });
+        config.into_iter().chain(whole).collect()
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {

@@ -41,6 +41,7 @@ pub mod access_key;
 pub mod agent_config;
 pub mod audit_event_list;
 pub mod cluster;
+pub mod cluster_endpoint;
 pub mod cluster_role;
 pub mod cluster_role_binding;
 pub mod command_line_consent;

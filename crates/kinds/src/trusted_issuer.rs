@@ -16,6 +16,14 @@ pub const TYPES: &[&str] = &["GitHubActions", "GitLab", "Kubernetes", "Generic"]
 /// The issuer of GitHub Actions, which is the default of its type.
 const GITHUB: &str = "https://token.actions.githubusercontent.com";
 
+const THUMBPRINTS: &str = "spec.keyThumbprints";
+
+/// The most thumbprints: clusters have one key, and two while it is replaced.
+const MAX_THUMBPRINTS: usize = 20;
+
+/// The characters of a SHA-256 digest in base64url.
+const THUMBPRINT_CHARS: usize = 43;
+
 /// The kind.
 pub struct TrustedIssuer;
 
@@ -37,15 +45,19 @@ pub struct Spec {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(extend("enum" = TYPES))]
     pub r#type: String,
-    /// The issuer, exactly as its tokens name it. Required, unless `cluster` is set. For `GitHubActions`, the default is the
-    /// issuer of github.com.
+    /// The issuer, exactly as its tokens name it. Required. For `GitHubActions`, the default is the issuer of github.com.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub issuer: String,
-    /// The Cluster that issues the tokens. Its keys are fetched through its kubeconfig, so they need no address that this
-    /// server can reach otherwise. The caller needs `use` on the Cluster. The issuer ends with this Cluster: a later one of
-    /// the same name is not trusted.
+    /// The Cluster that issues the tokens. Its keys are fetched through its kubeconfig or its agent, so they need no address
+    /// that this server can reach otherwise, and only those in `keyThumbprints` count. The caller needs `use` on the Cluster.
+    /// The issuer ends with this Cluster: a later one of the same name is not trusted.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster: String,
+    /// The SHA-256 thumbprints (RFC 7638, base64url) of the keys that sign the tokens of `cluster`, at most 20. Required with
+    /// `cluster`: what the cluster or its agent says about its keys is not trusted by itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub key_thumbprints: Vec<String>,
     /// The certificate authorities of the issuer, in PEM and then in base64. By default, those of the system.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub ca_data: String,
@@ -58,6 +70,26 @@ pub struct Spec {
 /// an issuer without a Cluster, and for one that has lost its reference.
 pub fn cluster_uid<'a>(metadata: &'a ObjectMeta, spec: &Spec) -> Option<&'a str> {
     metadata.only_owner_uid(|one| names(one, &spec.cluster))
+}
+
+/// Adds errors for thumbprints that are missing, too many or of another form.
+fn check_thumbprints(thumbprints: &[String], errors: &mut FieldErrors) {
+    if thumbprints.is_empty() {
+        let detail = "must have the thumbprints of the keys that sign the tokens of spec.cluster";
+        errors.push(FieldError::required(THUMBPRINTS, detail));
+    }
+    if thumbprints.len() > MAX_THUMBPRINTS {
+        errors.push(FieldError::too_many(THUMBPRINTS, thumbprints.len(), MAX_THUMBPRINTS));
+    }
+    for (index, thumbprint) in thumbprints.iter().enumerate().take(MAX_THUMBPRINTS) {
+        let is_base64url =
+            thumbprint.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        if thumbprint.len() != THUMBPRINT_CHARS || !is_base64url {
+            let detail = "must be a SHA-256 thumbprint: 43 characters of base64url without padding";
+            let path = format!("{THUMBPRINTS}[{index}]");
+            errors.push(FieldError::invalid(path, thumbprint.as_str(), detail));
+        }
+    }
 }
 
 /// Whether an issuer is GitHub's, or that of an enterprise there.
@@ -131,7 +163,7 @@ impl Kind for TrustedIssuer {
         _ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
-        let Spec { r#type, issuer, cluster, ca_data, .. } = &new.fields.spec;
+        let Spec { r#type, issuer, cluster, key_thumbprints, ca_data, .. } = &new.fields.spec;
         if r#type.is_empty() {
             errors.push(FieldError::required("spec.type", "must name the platform"));
         } else if !TYPES.contains(&r#type.as_str()) {
@@ -139,6 +171,11 @@ impl Kind for TrustedIssuer {
         }
         if cluster.is_empty() {
             check_issuer("spec.issuer", issuer, errors);
+            if !key_thumbprints.is_empty() {
+                let detail =
+                    "must not be set without spec.cluster: the keys are those of the issuer";
+                errors.push(FieldError::forbidden(THUMBPRINTS, detail));
+            }
             if is_of_github(issuer) && r#type != TYPES[0] && !r#type.is_empty() {
                 let detail = "must be GitHubActions for this issuer: its tokens need the checks of this type";
                 errors.push(FieldError::invalid("spec.type", r#type.as_str(), detail));
@@ -152,11 +189,19 @@ impl Kind for TrustedIssuer {
             {
                 errors.push(FieldError::not_found("spec.cluster", cluster.as_str()));
             }
-            for (path, other) in [("spec.issuer", issuer), ("spec.caData", ca_data)] {
-                if !other.is_empty() {
-                    let detail = "must not be set together with spec.cluster: the cluster says it";
-                    errors.push(FieldError::forbidden(path, detail));
-                }
+            if !ca_data.is_empty() {
+                let detail = "must not be set together with spec.cluster, whose keys are in spec.keyThumbprints";
+                errors.push(FieldError::forbidden("spec.caData", detail));
+            }
+            // One from before they were required can be disabled.
+            let is_as_old = old.is_some_and(|old| {
+                let old = &old.fields.spec;
+                (&old.issuer, &old.key_thumbprints, &old.cluster)
+                    == (issuer, key_thumbprints, cluster)
+            });
+            if !is_as_old {
+                check_issuer("spec.issuer", issuer, errors);
+                check_thumbprints(key_thumbprints, errors);
             }
             if r#type != "Kubernetes" && !r#type.is_empty() {
                 let detail = "must be Kubernetes if spec.cluster is set";

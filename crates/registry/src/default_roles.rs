@@ -129,8 +129,10 @@ fn agent_role() -> DefaultRole {
         name: "platform-agent",
         rules: json!([
             rule(management, &["clusters/agentconfig"], &["get", "watch"]),
-            // For its direct endpoint, which is an annotation.
+            // Agents of one version back patch the annotations of the direct endpoint. Without `update`, they can
+            // patch nothing else.
             rule(management, &["clusters"], &["get", "patch"]),
+            rule(management, &["clusters/endpoint"], &["create"]),
             // For its condition.
             rule(management, &["clusters/status"], &["get", "patch"]),
             rule(management, &["clusters/auditevents"], &["create"]),

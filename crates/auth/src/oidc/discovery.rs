@@ -156,17 +156,6 @@ pub fn keys_of_issuer(bytes: &[u8], issuer: &str) -> Result<String, DiscoveryRef
     optional(&document, "jwks_uri")?.ok_or(DiscoveryRefused::Address("jwks_uri"))
 }
 
-/// The issuer that a cluster names in its own document, which came from the cluster itself.
-///
-/// # Errors
-/// See [`DiscoveryRefused`].
-pub fn issuer_of_cluster(bytes: &[u8]) -> Result<String, DiscoveryRefused> {
-    let document = object(bytes)?;
-    let issuer = document.get("issuer").and_then(Value::as_str);
-    let issuer = issuer.filter(|issuer| !issuer.is_empty() && issuer.len() <= MAX_URL_BYTES);
-    issuer.map(str::to_owned).ok_or(DiscoveryRefused::Issuer)
-}
-
 /// A JSON object in which no field occurs twice.
 fn object(bytes: &[u8]) -> Result<Value, DiscoveryRefused> {
     if bytes.len() > MAX_BYTES {

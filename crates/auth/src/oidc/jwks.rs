@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, RSA_PKCS1_2048_8192_SHA256,
     RSA_PSS_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
@@ -163,6 +164,13 @@ impl KeySet {
         self.keys.is_empty()
     }
 
+    /// The keys of this set with one of these thumbprints.
+    #[must_use]
+    pub fn only(&self, thumbprints: &[String]) -> Self {
+        let keys = self.keys.iter().filter(|key| thumbprints.contains(&key.thumbprint()));
+        Self { keys: keys.cloned().collect() }
+    }
+
     /// Verifies a signature with the keys that have this `kid`, and that are for this algorithm.
     ///
     /// # Errors
@@ -222,6 +230,23 @@ impl PublicKey {
         };
         let key = Self { id: text("kid").map(str::to_owned), algorithm, material };
         Algorithm::ALL.into_iter().any(|algorithm| key.is_for(algorithm)).then_some(key)
+    }
+
+    /// Its SHA-256 thumbprint (RFC 7638), in base64url.
+    fn thumbprint(&self) -> String {
+        let members = match &self.material {
+            Material::Rsa { modulus, exponent } => {
+                let [n, e] = [modulus, exponent].map(|number| BASE64URL.encode(number));
+                format!(r#"{{"e":"{e}","kty":"RSA","n":"{n}"}}"#)
+            }
+            Material::P256(point) | Material::P384(point) => {
+                let curve = if point.len() == 65 { "P-256" } else { "P-384" };
+                let (x, y) = point[1..].split_at(point.len() / 2);
+                let [x, y] = [x, y].map(|coordinate| BASE64URL.encode(coordinate));
+                format!(r#"{{"crv":"{curve}","kty":"EC","x":"{x}","y":"{y}"}}"#)
+            }
+        };
+        BASE64URL.encode(digest(&SHA256, members.as_bytes()))
     }
 
     /// Whether it can verify signatures of an algorithm: by its type, and by what it names.

@@ -263,7 +263,7 @@ fn key(cluster: &Object) -> Result<Object, CliError> {
     let rules = vec![
         rule(&["get", "patch"], &["clusters", "clusters/agentconfig", "clusters/status"]),
         rule(&["watch"], &["clusters/agentconfig"]),
-        rule(&["create"], &["clusters/auditevents"]),
+        rule(&["create"], &["clusters/auditevents", "clusters/endpoint"]),
         rule(&[CONNECT], &["clusters/tunnel"]),
     ];
     let spec = owned_access_key::Spec {

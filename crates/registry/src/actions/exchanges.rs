@@ -131,6 +131,10 @@ fn issuing_cluster(
     if name.is_empty() {
         return Ok(None);
     }
+    if issuer.spec.issuer.is_empty() || issuer.spec.key_thumbprints.is_empty() {
+        let why = "the trusted issuer of a Cluster needs spec.issuer and spec.keyThumbprints";
+        return Err(NoKey::Unusable(why));
+    }
     let gone = NoKey::Unusable(
         "the Cluster of the trusted issuer is gone, and a later one of its name is not trusted",
     );
@@ -165,6 +169,7 @@ impl Accepting {
             && self.spec.issuer == earlier.spec.issuer
             && self.issuer.issuer == earlier.issuer.issuer
             && self.issuer.ca_data == earlier.issuer.ca_data
+            && self.issuer.key_thumbprints == earlier.issuer.key_thumbprints
             && self.cluster == earlier.cluster
     }
 

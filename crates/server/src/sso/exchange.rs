@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use postern_auth::oidc::jwks::KeySet;
-use postern_auth::oidc::jwt::{Claims, Expected, TokenRefused, verify};
+use postern_auth::oidc::jwt::{Claims, Expected, verify};
 use postern_meta::status::ApiError;
 use postern_registry::actions::exchanges::{Accepting, NoKey, accepting, exchange};
 use serde_json::{Value, json};
@@ -233,20 +233,19 @@ impl Sso {
             Some(cluster) => self.providers.of_cluster(&self.gateway, &self.registry, cluster),
         };
         let keys = provider.keys().await.map_err(NotGiven::unavailable)?;
-        let at = provider.keys_at().await.map_err(NotGiven::unavailable)?;
         let (audience, now) = (format!("{}{PATH}", self.own_url()), self.now());
-        let check = |keys: &KeySet, issuer: &str| {
-            verify(token, keys, &Expected { issuer, audience: &audience, types: HEADER_TYPES, now })
-        };
-        let verified = match check(&keys, &at.issuer) {
-            Err(refused) if refused.may_need_newer_keys() => {
-                let newest = provider.newest_keys().await.map_err(NotGiven::unavailable)?;
-                check(&newest, &at.issuer)
+        let issuer = by.issuer.issuer.as_str();
+        let check = |keys: &KeySet| {
+            let expected = Expected { issuer, audience: &audience, types: HEADER_TYPES, now };
+            match &by.cluster {
+                None => verify(token, keys, &expected),
+                // The agent or a change of the Cluster may have said other keys.
+                Some(_) => verify(token, &keys.only(&by.issuer.key_thumbprints), &expected),
             }
-            // Only a cluster says itself which issuer its tokens name.
-            Err(TokenRefused::Issuer) if by.cluster.is_some() => {
-                let newest = provider.newest_keys_at().await.map_err(NotGiven::unavailable)?;
-                check(&keys, &newest.issuer)
+        };
+        let verified = match check(&keys) {
+            Err(refused) if refused.may_need_newer_keys() => {
+                check(&*provider.newest_keys().await.map_err(NotGiven::unavailable)?)
             }
             verified => verified,
         };

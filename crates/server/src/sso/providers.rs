@@ -130,15 +130,8 @@ pub(super) struct Provider {
     is_login: bool,
     source: Arc<dyn Source>,
     discovery: Document<Discovery>,
-    keys_at: Document<KeysAt>,
+    keys_at: Document<String>,
     keys: Document<KeySet>,
-}
-
-/// The issuer that tokens must name, and the address of its keys.
-#[derive(Clone)]
-pub(super) struct KeysAt {
-    pub(super) issuer: String,
-    address: String,
 }
 
 impl Provider {
@@ -185,26 +178,13 @@ impl Provider {
         self.wanted_keys(Wanted::Newest).await
     }
 
-    /// The issuer that tokens must name, and where its keys are.
-    ///
-    /// # Errors
-    /// See [`Provider::discovery`].
-    pub(super) async fn keys_at(&self) -> Result<Arc<KeysAt>, String> {
+    /// The address of the keys.
+    async fn keys_at(&self) -> Result<Arc<String>, String> {
         if self.is_login {
-            let discovery = self.discovery().await?;
-            let (issuer, address) = (self.at.issuer.clone(), discovery.jwks_uri.clone());
-            return Ok(Arc::new(KeysAt { issuer, address }));
+            return Ok(Arc::new(self.discovery().await?.jwks_uri.clone()));
         }
         let fetch = || self.at.clone().keys_at();
         self.keys_at.get(Wanted::Recent, || self.now(), fetch).await
-    }
-
-    /// As [`Provider::keys_at`], as it is now: for a token of a cluster that names another issuer.
-    ///
-    /// # Errors
-    /// See [`Provider::discovery`].
-    pub(super) async fn newest_keys_at(&self) -> Result<Arc<KeysAt>, String> {
-        self.keys_at.get(Wanted::Newest, || self.now(), || self.at.clone().keys_at()).await
     }
 
     async fn wanted_keys(&self, wanted: Wanted) -> Result<Arc<KeySet>, String> {
@@ -227,26 +207,22 @@ impl ProviderAddress {
         discovery::address(&self.issuer).ok_or_else(|| "the issuer is no https URL".to_owned())
     }
 
-    async fn keys_at(self: Arc<Self>) -> Result<KeysAt, String> {
+    async fn keys_at(self: Arc<Self>) -> Result<String, String> {
         if self.route.is_to_cluster() {
-            let bytes = self.get(discovery::OF_CLUSTER, discovery::MAX_BYTES).await?;
-            let issuer = discovery::issuer_of_cluster(&bytes);
-            let issuer = issuer.map_err(|refused| refused.to_string())?;
-            return Ok(KeysAt { issuer, address: jwks::OF_CLUSTER.to_owned() });
+            return Ok(jwks::OF_CLUSTER.to_owned());
         }
         let bytes = self.get(&self.discovery()?, discovery::MAX_BYTES).await?;
         let keys = discovery::keys_of_issuer(&bytes, &self.issuer);
-        let address = keys.map_err(|refused| refused.to_string())?;
-        Ok(KeysAt { issuer: self.issuer.clone(), address })
+        keys.map_err(|refused| refused.to_string())
     }
 
     /// The keys at an address. If they are not there, the provider may have moved them.
-    async fn keys(self: Arc<Self>, known: &KeysAt) -> Result<KeySet, String> {
-        let mut bytes = self.fetch(&known.address, jwks::MAX_BYTES).await;
+    async fn keys(self: Arc<Self>, known: &str) -> Result<KeySet, String> {
+        let mut bytes = self.fetch(known, jwks::MAX_BYTES).await;
         if matches!(bytes, Err(Failed::Status(_) | Failed::Redirect)) {
             let present = self.clone().keys_at().await?;
-            if present.address != known.address {
-                bytes = self.fetch(&present.address, jwks::MAX_BYTES).await;
+            if present != known {
+                bytes = self.fetch(&present, jwks::MAX_BYTES).await;
             }
         }
         let bytes = bytes.map_err(|failed| self.reported(failed))?;
