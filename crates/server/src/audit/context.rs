@@ -29,7 +29,7 @@ use super::event::{
     ACCESS_KEY, Event, MAX_UNAUTHENTICATED_RECORD_BYTES, ObjectRef, ResponseStatus, UserInfo,
     bearer_json, clean, clean_value, recorded_uri, user_agent, user_json,
 };
-use super::failures::AuthenticationFailures;
+use super::failures::{AuthenticationFailures, FAILURES_LEFT_OUT};
 use super::line::line_of;
 use super::log::Unwritten;
 use super::policy::{AuditDecision, Level, RequestAttributes, Stage};
@@ -424,7 +424,7 @@ impl AuditContext {
             let Some(omitted) = self.failures().note(seconds, has_room) else { return };
             if omitted > 0 {
                 let omitted = Cow::Owned(omitted.to_string());
-                annotations.insert("platform.sh/failures-left-out", omitted);
+                annotations.insert(FAILURES_LEFT_OUT, omitted);
             }
         }
         let received = stage == Stage::RequestReceived;

@@ -12,6 +12,9 @@ const BURST: u64 = 1000;
 /// The seconds between two recorded failures after the burst.
 const SECONDS_FOR_ONE: u64 = 10;
 
+/// The annotation of a record with the number of failures that were omitted before it.
+pub(super) const FAILURES_LEFT_OUT: &str = "platform.sh/failures-left-out";
+
 /// A token bucket for the records of failed authentications.
 pub(super) struct AuthenticationFailures {
     state: Mutex<State>,
