@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 /// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The shortest time between two warnings about the limit of connections.
+/// The shortest time between two warnings about the limit of connections, or about a failed accept.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Accepts connections until the process drains. Then waits for open connections, for at most `drain_timeout`. `start`
@@ -23,6 +23,7 @@ pub async fn accept_until_draining(
     mut start: impl FnMut(&mut JoinSet<()>, TcpStream, IpAddr),
 ) {
     let mut connections = JoinSet::new();
+    let mut failing: Option<Instant> = None;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -34,7 +35,11 @@ pub async fn accept_until_draining(
                 start(&mut connections, stream, address.ip().to_canonical());
             }
             Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
+                // Clients that hold all file descriptors cause it with each attempt.
+                if failing.is_none_or(|last| last.elapsed() >= WARNING_INTERVAL) {
+                    failing = Some(Instant::now());
+                    tracing::warn!("cannot accept a connection: {error}");
+                }
                 sleep(ACCEPT_PAUSE).await;
             }
         }

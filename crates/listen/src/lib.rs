@@ -4,13 +4,16 @@
 mod accept;
 mod guarded;
 mod peer;
+mod proxied;
 mod socket;
 mod table;
 
 pub use accept::{FullWarning, accept_until_draining};
 pub use guarded::GuardedIo;
 pub use peer::Peer;
+pub use proxied::{InvalidNetwork, Networks, read_proxy_header};
 pub use socket::{bind, raise_descriptor_limit};
 pub use table::{
-    Admission, ConnectionLimits, ConnectionTable, OpenConnection, upstream_descriptors,
+    Admission, ConnectionLimits, ConnectionTable, Moved, OpenConnection, network,
+    upstream_descriptors,
 };

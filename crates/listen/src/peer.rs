@@ -12,6 +12,8 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub struct Peer {
     address: IpAddr,
+    /// The address of the client, if a proxy has said it.
+    behind_proxy: OnceLock<IpAddr>,
     /// The owner of the first valid credential, and whether it is a member of `system:masters`.
     owner: OnceLock<(Box<str>, bool)>,
     /// Wakes the task of the connection, which then ends.
@@ -29,6 +31,7 @@ impl Peer {
     pub fn new(address: IpAddr) -> Self {
         Self {
             address,
+            behind_proxy: OnceLock::new(),
             owner: OnceLock::new(),
             closing: Notify::new(),
             is_closing: AtomicBool::new(false),
@@ -37,9 +40,14 @@ impl Peer {
         }
     }
 
-    /// The address of the client.
+    /// The address of the client. With the PROXY protocol, it is the one that the proxy has said.
     pub fn address(&self) -> IpAddr {
-        self.address
+        self.behind_proxy.get().copied().unwrap_or(self.address)
+    }
+
+    /// Sets the address that a proxy has said. Only the table does so, while the connection is not in it.
+    pub(crate) fn set_behind_proxy(&self, address: IpAddr) {
+        self.behind_proxy.get_or_init(|| address);
     }
 
     /// Records the owner of a valid credential. Connections of the system are never closed for another client.

@@ -96,8 +96,20 @@ pub enum Admission {
     Refused,
 }
 
-/// The network of an address that counts as one address.
-fn network(address: IpAddr) -> IpAddr {
+/// The result of moving a connection to another address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moved {
+    /// The connection is in the table under its new address.
+    Admitted {
+        /// Whether another connection was closed for it.
+        evicted: bool,
+    },
+    /// There is no room, or the connection was closed meanwhile.
+    Refused,
+}
+
+/// The network of an address that counts as one address: for IPv6, that of 64 bits, which a client usually has as a whole.
+pub fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 64))),
@@ -164,6 +176,20 @@ impl State {
         (count > limits.total / LARGE_TENANT_DIVISOR).then_some(oldest)
     }
 
+    /// Adds a connection, if there is room. Returns its id, and the connection that must be closed for it.
+    fn admit(
+        &mut self,
+        client: &Arc<Peer>,
+        limits: &ConnectionLimits,
+    ) -> Option<(u64, Option<Arc<Peer>>)> {
+        let evicted = match self.room(network(client.address()), limits) {
+            Room::Free => None,
+            Room::After(id) => self.remove(id),
+            Room::None => return None,
+        };
+        Some((self.insert(client), evicted))
+    }
+
     fn insert(&mut self, client: &Arc<Peer>) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -224,14 +250,8 @@ impl ConnectionTable {
 
     /// Admits a new connection. If another connection is closed for it, that one leaves the table at once.
     pub fn admit(self: &Arc<Self>, client: &Arc<Peer>) -> Admission {
-        let mut state = self.state.lock();
-        let evicted = match state.room(network(client.address()), &self.limits) {
-            Room::Free => None,
-            Room::After(id) => state.remove(id),
-            Room::None => return Admission::Refused,
-        };
-        let id = state.insert(client);
-        drop(state);
+        let admitted = self.state.lock().admit(client, &self.limits);
+        let Some((id, evicted)) = admitted else { return Admission::Refused };
         if let Some(evicted) = &evicted {
             evicted.close();
         }
@@ -242,6 +262,23 @@ impl ConnectionTable {
     /// The number of open connections.
     pub fn open(&self) -> usize {
         self.state.lock().open.len()
+    }
+}
+
+impl OpenConnection {
+    /// Moves the connection to the address of the client behind a proxy, as if it had been accepted from there.
+    pub fn move_to(&mut self, address: IpAddr) -> Moved {
+        let mut state = self.table.state.lock();
+        let Some(client) = state.remove(self.id) else { return Moved::Refused };
+        client.set_behind_proxy(address);
+        let admitted = state.admit(&client, &self.table.limits);
+        drop(state);
+        let Some((id, evicted)) = admitted else { return Moved::Refused };
+        self.id = id;
+        if let Some(evicted) = &evicted {
+            evicted.close();
+        }
+        Moved::Admitted { evicted: evicted.is_some() }
     }
 }
 
@@ -359,6 +396,30 @@ mod tests {
             is_closed(&many[0]) && !is_closed(&many[1]),
             "the oldest of the tenant with the most"
         );
+    }
+
+    #[test]
+    fn a_connection_of_a_proxy_counts_for_the_client_behind_it() {
+        let table = table(8);
+        let clients: Vec<_> = (0..6).map(|_| client("192.0.2.1")).collect();
+        let mut open = Vec::new();
+        for (number, one) in clients.iter().enumerate() {
+            let mut connection = admitted(&table, one).unwrap();
+            let address = format!("198.51.100.{}", number % 4).parse().unwrap();
+            assert!(matches!(connection.move_to(address), Moved::Admitted { .. }));
+            assert_eq!(one.address(), address);
+            open.push(connection);
+        }
+        let state = table.state.lock();
+        assert!(!state.addresses.contains_key(&"192.0.2.1".parse().unwrap()));
+        drop(state);
+        let mut closed = admitted(&table, &client("192.0.2.1")).unwrap();
+        table.state.lock().remove(closed.id);
+        assert_eq!(closed.move_to("203.0.113.1".parse().unwrap()), Moved::Refused);
+        drop((open, closed));
+        let state = table.state.lock();
+        assert!(state.open.is_empty() && state.addresses.is_empty());
+        assert!(state.by_unauthenticated.is_empty());
     }
 
     #[test]

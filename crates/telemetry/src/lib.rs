@@ -7,6 +7,7 @@
 
 mod ids;
 mod log;
+mod log_interval;
 #[cfg(not(feature = "otel"))]
 mod no_export;
 #[cfg(feature = "otel")]
@@ -17,6 +18,11 @@ mod trace_context;
 
 pub use self::ids::{RequestIds, current, in_current_request, sent_audit_id};
 pub use self::log::{LogFormat, start_log};
+pub use self::log_interval::LogInterval;
 pub use self::span::{Export, Span, request_span, span, start_export};
 pub use self::span_kind::SpanKind;
 pub use self::trace_context::TraceContext;
+
+/// For [`log_limited`].
+#[doc(hidden)]
+pub use tracing;

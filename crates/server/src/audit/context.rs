@@ -29,7 +29,7 @@ use super::event::{
     ACCESS_KEY, Event, MAX_UNAUTHENTICATED_RECORD_BYTES, ObjectRef, ResponseStatus, UserInfo,
     bearer_json, clean, clean_value, recorded_uri, user_agent, user_json,
 };
-use super::failures::AuthenticationFailures;
+use super::failures::{AuthenticationFailures, FAILURES_LEFT_OUT};
 use super::line::line_of;
 use super::log::Unwritten;
 use super::policy::{AuditDecision, Level, RequestAttributes, Stage};
@@ -421,10 +421,11 @@ impl AuditContext {
         if self.credential.is_none() {
             let seconds = now.unix_microseconds().div_euclid(1_000_000);
             let has_room = self.audit.works();
-            let Some(omitted) = self.failures().note(seconds, has_room) else { return };
+            let noted = self.failures().note(self.peer, seconds, has_room);
+            let Some(omitted) = noted else { return };
             if omitted > 0 {
                 let omitted = Cow::Owned(omitted.to_string());
-                annotations.insert("platform.sh/failures-left-out", omitted);
+                annotations.insert(FAILURES_LEFT_OUT, omitted);
             }
         }
         let received = stage == Stage::RequestReceived;

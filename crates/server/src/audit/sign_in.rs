@@ -15,6 +15,7 @@ use super::event::{
     ACCESS_KEY, Event, MAX_UNAUTHENTICATED_RECORD_BYTES, ResponseStatus, UserInfo, clean,
     recorded_uri, user_agent, user_json,
 };
+use super::failures::FAILURES_LEFT_OUT;
 use super::line::line_of;
 use super::policy::{Level, Stage};
 
@@ -77,7 +78,7 @@ impl SignIn {
         self.audit.check()?;
         self.is_known = true;
         user.unwrap_or_default().clone_into(&mut self.user);
-        self.audit.log.append(&self.line(Stage::RequestReceived, None));
+        self.audit.log.append(&self.line(Stage::RequestReceived, None, 0));
         Ok(())
     }
 
@@ -91,19 +92,27 @@ impl SignIn {
     /// Records the result. `refused` says why a login failed.
     pub(crate) fn end(self, code: StatusCode, refused: Option<&str>) {
         let now = self.audit.source.now_micro().unix_microseconds().div_euclid(1_000_000);
-        // A stranger can fail to log in any number of times.
-        if !self.is_known && self.audit.unknown_key_failures.note(now, self.audit.works()).is_none()
-        {
-            return;
-        }
+        // An unauthenticated client can fail to log in any number of times.
+        let left_out = if self.is_known {
+            Some(0)
+        } else {
+            self.audit.unknown_key_failures.note(self.peer, now, self.audit.works())
+        };
+        let Some(left_out) = left_out else { return };
         let status = match refused {
             None => ResponseStatus::of_code(code.as_u16()),
             Some(why) => ResponseStatus::of_failure(code.as_u16(), why),
         };
-        self.audit.log.append(&self.line(Stage::ResponseComplete, Some(status)));
+        self.audit.log.append(&self.line(Stage::ResponseComplete, Some(status), left_out));
     }
 
-    fn line(&self, stage: Stage, response_status: Option<ResponseStatus<'_>>) -> Vec<u8> {
+    /// The record. `left_out` is the number of failures since the last record of one.
+    fn line(
+        &self,
+        stage: Stage,
+        response_status: Option<ResponseStatus<'_>>,
+        left_out: u64,
+    ) -> Vec<u8> {
         let is_known = self.is_known;
         let mut extra = BTreeMap::new();
         if !self.access_key.is_empty() {
@@ -114,6 +123,9 @@ impl SignIn {
         let mut annotations = BTreeMap::from_iter(self.audit.server_annotation());
         if !self.by.is_empty() {
             annotations.insert(BY, Cow::Borrowed(&*self.by));
+        }
+        if left_out > 0 {
+            annotations.insert(FAILURES_LEFT_OUT, Cow::Owned(left_out.to_string()));
         }
         let mut event = Event {
             level: Level::Metadata,

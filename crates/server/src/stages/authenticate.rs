@@ -103,8 +103,8 @@ pub(crate) fn authenticate(
             digester.digest(&token)
         }
     };
-    // The code of a login link can begin a session, and do nothing else. It is never in a cookie.
-    let key = if parsed.begins_session() && cookie.is_none() {
+    // The code of a login link can begin a session, and show whose it would be. It is never in a cookie.
+    let key = if parsed.takes_code() && cookie.is_none() {
         principals.identify_or_code(&digest, now.unix_seconds(), policy)
     } else {
         principals.identify(&digest, now.unix_seconds(), policy)
@@ -116,6 +116,12 @@ pub(crate) fn authenticate(
     if cookie.is_some() && (!key.is_session || key.is_command_line) {
         // Nothing but a login writes the cookie, so another page has written it.
         return Err(Unauthenticated { error: refused(Refusal::Missing), key: None });
+    }
+    if cookie.is_none() && key.is_session && !key.is_command_line && !key.is_login_code {
+        // A thief of the value would have a key without the conditions of the cookie.
+        let advice = "the value of a session counts only in its cookie: use an access key";
+        let key = principals.key_of(&digest).map(str::to_owned);
+        return Err(Unauthenticated { error: unauthorized("Unauthorized", advice), key });
     }
     if let Some(header) = header.filter(|_| known.is_none()) {
         last.set(header, digest);
