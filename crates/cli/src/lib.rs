@@ -30,6 +30,7 @@ mod server_table;
 mod session;
 mod similar;
 mod sort;
+mod startup_variables;
 mod target;
 mod token_cache;
 mod usage;

@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 use crate::error::CliError;
 use crate::output::escape;
 use crate::parse;
+use crate::startup_variables::is_startup_variable;
 
 /// The values of a secret in base64, by their keys.
 pub(crate) type Data = BTreeMap<String, SecretText>;
@@ -28,6 +29,11 @@ pub(crate) struct VariableFlags {
     /// It has no prefix; may be repeated
     #[arg(long, value_name = "KEY=NAME", value_parser = mapping)]
     map: Vec<(String, String)>,
+
+    /// Take only these keys, and those of --map: --only user,password. Without it, users who can change the secret can
+    /// add variables
+    #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = parse::data_key)]
+    only: Vec<String>,
 }
 
 /// A variable. Its value is in no output of this program but those that are asked for.
@@ -55,7 +61,7 @@ impl Variable {
 impl VariableFlags {
     /// Whether any flag is given.
     pub(crate) fn is_used(&self) -> bool {
-        self.prefix.is_some() || !self.map.is_empty()
+        self.prefix.is_some() || !self.map.is_empty() || !self.only.is_empty()
     }
 
     /// Refuses flags that contradict each other.
@@ -73,27 +79,27 @@ impl VariableFlags {
     /// The variables of several secrets, each with its name, in the order of their names.
     ///
     /// # Errors
-    /// For names that are no variables, names that occur twice, mappings of keys that no secret has, and values that no
-    /// variable can have.
+    /// For names that are no variables, names that change how programs start and are not in `--map`, names that occur
+    /// twice, keys in flags that no secret has, and values that no variable can have.
     pub(crate) fn variables(&self, secrets: &[(&str, &Data)]) -> Result<Vec<Variable>, CliError> {
+        self.check_keys_exist(secrets)?;
         let mut variables: BTreeMap<String, Variable> = BTreeMap::new();
-        let mut unfit = Vec::new();
-        let mut mapped = BTreeSet::new();
+        let (mut unfit, mut refused) = (Vec::new(), Vec::new());
         for (secret, data) in secrets {
             for (key, value) in *data {
-                let mapping = self.map.iter().rfind(|(of, _)| of == key);
-                let name = match mapping {
+                let mapped = self.mapped(key);
+                let name = match mapped {
+                    Some("") => continue,
+                    Some(name) => name.to_owned(),
+                    None if !self.only.is_empty() && !self.only.contains(key) => continue,
                     None => format!("{}{key}", self.prefix.as_deref().unwrap_or_default()),
-                    Some((of, name)) => {
-                        mapped.insert(of.as_str());
-                        name.clone()
-                    }
                 };
-                if mapping.is_some() && name.is_empty() {
-                    continue;
-                }
                 if !is_variable_name(&name) {
                     unfit.push(key.as_str());
+                    continue;
+                }
+                if mapped.is_none() && is_startup_variable(&name) {
+                    refused.push((key.as_str(), name));
                     continue;
                 }
                 let value = decoded(secret, key, value)?;
@@ -103,14 +109,32 @@ impl VariableFlags {
                 }
             }
         }
-        if let Some((key, _)) = self.map.iter().find(|(key, _)| !mapped.contains(key.as_str())) {
-            let message = format!("--map {}: no secret has this key", escape(key));
-            return Err(CliError::new(message).hint("`postern get secret NAME` lists the keys"));
+        if !refused.is_empty() {
+            return Err(refused_names(&refused));
         }
         if !unfit.is_empty() {
             return Err(self.unfit(&unfit));
         }
         Ok(variables.into_values().collect())
+    }
+
+    /// The name that `--map` gives to a key; empty if the key is left out.
+    fn mapped(&self, key: &str) -> Option<&str> {
+        self.map.iter().rfind(|(of, _)| of == key).map(|(_, name)| name.as_str())
+    }
+
+    /// Checks that the keys of `--map` and `--only` are in a secret.
+    fn check_keys_exist(&self, secrets: &[(&str, &Data)]) -> Result<(), CliError> {
+        let mapped = self.map.iter().map(|(key, _)| ("--map", key));
+        let mut given = mapped.chain(self.only.iter().map(|key| ("--only", key)));
+        let is_absent = |key: &str| !secrets.iter().any(|(_, data)| data.contains_key(key));
+        match given.find(|(_, key)| is_absent(key)) {
+            None => Ok(()),
+            Some((flag, key)) => {
+                let message = format!("{flag} {}: no secret has this key", escape(key));
+                Err(CliError::new(message).hint("`postern get secret NAME` lists the keys"))
+            }
+        }
     }
 
     /// The error for keys that are no names of variables.
@@ -130,6 +154,24 @@ impl VariableFlags {
         let helps =
             self.prefix.is_none() && keys.iter().all(|k| is_variable_name(&format!("_{k}")));
         error.hint_if(helps, "or put a prefix before all names: --prefix SECRET_")
+    }
+}
+
+/// The error for keys whose variables change how programs start.
+fn refused_names(refused: &[(&str, String)]) -> CliError {
+    let list = refused.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>().join(", ");
+    let message = format!("variables that change how programs start are not set: {list}");
+    let error = CliError::new(message)
+        .hint("name the keys that the command needs: --only KEY,KEY")
+        .hint("a user who can change the secret can add such a key without reading the secret");
+    match refused.first() {
+        None => error,
+        Some((key, name)) => {
+            let key = escape(key);
+            error
+                .hint(format!("or leave it out: --map {key}="))
+                .hint(format!("or set it if you trust every writer: --map {key}={name}"))
+        }
     }
 }
 
@@ -240,7 +282,7 @@ mod tests {
 
     fn flags(prefix: Option<&str>, map: &[(&str, &str)]) -> VariableFlags {
         let map = map.iter().map(|(key, name)| ((*key).to_owned(), (*name).to_owned()));
-        VariableFlags { prefix: prefix.map(str::to_owned), map: map.collect() }
+        VariableFlags { prefix: prefix.map(str::to_owned), map: map.collect(), only: Vec::new() }
     }
 
     fn names(flags: &VariableFlags, secrets: &[(&str, &Data)]) -> Result<String, CliError> {
@@ -262,6 +304,43 @@ mod tests {
         let variables = flags(None, &map).variables(&both[..1]).unwrap();
         assert_eq!(variables[1].expose(), b"hush");
         assert!(!format!("{variables:?}").contains("hush"), "{variables:?}");
+    }
+
+    #[test]
+    fn only_the_keys_that_are_named_become_variables() {
+        let db = data(&[("BASH_ENV", b"x"), ("tls.crt", b"x"), ("a-b", b"x"), ("user", b"ada")]);
+        let only = |keys: &[&str], map: &[(&str, &str)]| VariableFlags {
+            only: keys.iter().map(|key| (*key).to_owned()).collect(),
+            ..flags(Some("P_"), map)
+        };
+        let secrets = [("db", &db)];
+        assert_eq!(names(&only(&["user"], &[]), &secrets).unwrap(), "P_user");
+        let mapped = only(&["user"], &[("tls.crt", "CERT"), ("a-b", "")]);
+        assert_eq!(names(&mapped, &secrets).unwrap(), "CERT P_user");
+        let absent = names(&only(&["user", "none"], &[]), &secrets).unwrap_err();
+        assert_eq!(absent.message, "--only none: no secret has this key");
+    }
+
+    #[test]
+    fn a_key_that_changes_how_programs_start_is_refused_unless_it_is_mapped() {
+        let db = data(&[("BASH_ENV", b"/tmp/x"), ("RELOAD", b"/tmp/x.so"), ("user", b"ada")]);
+        let secrets = [("db", &db)];
+        let refused = names(&flags(None, &[]), &secrets).unwrap_err();
+        assert!(refused.message.ends_with(": BASH_ENV"), "{}", refused.message);
+        let hints = refused.hints.join(" | ");
+        for hint in ["--only KEY,KEY", "--map BASH_ENV= ", "--map BASH_ENV=BASH_ENV"] {
+            assert!(hints.contains(hint), "{hint}: {hints}");
+        }
+        let mapped = flags(None, &[("BASH_ENV", "BASH_ENV"), ("RELOAD", "")]);
+        assert_eq!(names(&mapped, &secrets).unwrap(), "BASH_ENV user");
+        // The name counts, and not the key.
+        assert_eq!(names(&flags(Some("A_"), &[]), &secrets).unwrap(), "A_BASH_ENV A_RELOAD A_user");
+        let prefixed = names(&flags(Some("LD_P"), &[]), &secrets).unwrap_err();
+        assert!(prefixed.message.contains("LD_PRELOAD"), "{}", prefixed.message);
+        let only = VariableFlags { only: vec!["BASH_ENV".to_owned()], ..flags(None, &[]) };
+        assert!(names(&only, &secrets).is_err());
+        let only = VariableFlags { only: vec!["user".to_owned()], ..flags(None, &[]) };
+        assert_eq!(names(&only, &secrets).unwrap(), "user");
     }
 
     #[test]

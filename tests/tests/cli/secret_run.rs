@@ -165,6 +165,49 @@ async fn a_command_that_cannot_run_says_why() {
     }
 }
 
+/// A user who can write the secret, and not read it, would otherwise run code where its values are used.
+#[tokio::test]
+async fn a_writer_of_a_secret_runs_no_code_where_it_is_used() {
+    let (_server, admin) = with_secret(&[("A", "1")]).await;
+    let injected = admin.file("injected.sh", "touch injected");
+    let mut running = service(&admin, "restart");
+    assert_eq!(running.line().await, "value 1");
+    admin.ok(&["set", "secret", "db.BASH_ENV", &injected]).await;
+    // The running command keeps its values, and is not restarted.
+    running.error_line("change how programs start are not set: BASH_ENV").await;
+    running.error_line("goes on with the earlier values").await;
+    let safe = ["run", "--secret", "db", "--only", "A", "--", "bash", "-c", "echo $A $BASH_ENV"];
+    assert_eq!(admin.ok(&safe).await, "1\n");
+    for arguments in [
+        &["run", "--secret", "db", "--", "bash", "-c", "echo ran"][..],
+        &["run", "--secret", "db", "--on-change", "restart", "--", "bash", "-c", "echo ran"],
+        &["run", "--secret", "db.BASH_ENV", "--", "bash", "-c", "echo ran"],
+        &["get", "secret", "db", "-o", "env"],
+        &["get", "secret", "db", "-o", "dotenv"],
+    ] {
+        let output = admin.run(arguments).await;
+        assert_eq!((output.code, output.text()), (1, ""), "{arguments:?}");
+        let hints = ["BASH_ENV", "--only", "--map BASH_ENV="];
+        assert!(hints.iter().all(|hint| output.err.contains(hint)), "{}", output.err);
+    }
+    let script = admin.ok(&["get", "secret", "db", "-o", "env", "--only", "A"]).await;
+    assert_eq!(script, "export A='1'\n");
+    assert!(!admin.path().join("injected").exists());
+    // The caller who names it gets it.
+    let mapped = ["run", "--secret", "db", "--map", "BASH_ENV=BASH_ENV", "--"];
+    let mapped = [&mapped[..], &["bash", "-c", "echo ${BASH_ENV##*/}"]].concat();
+    assert_eq!(admin.ok(&mapped).await, "injected.sh\n");
+    // Without the key, changes reach the command again.
+    admin.ok(&["delete", "secret", "db"]).await;
+    running.error_line("was deleted").await;
+    admin.ok(&["set", "secret", "db.A", "2"]).await;
+    assert_eq!(running.line().await, "term");
+    assert_eq!(running.line().await, "value 2");
+    running.signal(Signal::TERM);
+    assert_eq!(running.line().await, "term");
+    assert_eq!(running.ended().await.0.code(), Some(3));
+}
+
 /// Prints its value, and each signal that it gets, until SIGTERM. It waits for input that never comes. Bash can
 /// miss a signal just before it reads, so it reads again after a second.
 const SERVICE: &str = "exec 3<>fifo; trap 'echo hup' HUP; trap 'echo usr1' USR1; \

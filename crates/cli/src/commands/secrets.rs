@@ -194,7 +194,7 @@ impl GetSecret {
         self.variables.check()?;
         let has_variables = matches!(self.output, Some(OutputFormat::Env | OutputFormat::Dotenv));
         if self.variables.is_used() && !has_variables {
-            return Err(CliError::usage("--prefix and --map are for -o env and -o dotenv"));
+            return Err(CliError::usage("--prefix, --map and --only are for -o env and -o dotenv"));
         }
         if self.watch && self.output == Some(OutputFormat::Value) {
             return Err(CliError::usage("--watch prints values with -o env, -o dotenv or -o json"));

@@ -35,7 +35,8 @@ use crate::{kinds, parse};
     postern get clusters -w\n  \
     postern get users -o custom-columns=NAME:.metadata.name,MAIL:.spec.email\n  \
     postern get secret db.password\n  \
-    postern get secret db --watch -o dotenv")]
+    postern get secret db -o env --only user,password\n  \
+    postern get secret db --only user,password --watch -o dotenv")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of kubectl")]
 pub struct Get {
     /// A kind, or several with commas, and the names of objects; or KIND/NAME, which may be repeated.
@@ -201,8 +202,8 @@ impl Get {
     fn check(&self, wanted: &[Wanted]) -> Result<(), CliError> {
         let for_secret = self.output.as_ref().is_some_and(OutputFormat::is_for_secret);
         if for_secret || self.secret.is_used() {
-            let message = "-o value, -o env, -o dotenv, --key, --whole, --all, --project, --prefix and --map \
-                           are for one secret";
+            let message = "-o value, -o env, -o dotenv, --key, --whole, --all, --project, --prefix, --map and \
+                           --only are for one secret";
             return Err(CliError::usage(message).hint("postern get secret NAME"));
         }
         let is_table = matches!(self.output, None | Some(OutputFormat::Wide));

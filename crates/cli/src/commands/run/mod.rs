@@ -39,10 +39,10 @@ const NOT_EXECUTABLE_CODE: u8 = 126;
 /// Run a command with the values of secrets in its environment.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    postern run --secret db -- ./server\n  \
-    postern run --secret db --secret mail.password --prefix APP_ -- env\n  \
-    postern run --secret tls --map tls.crt=CERT --map tls.key=KEY --on-change restart -- ./server\n  \
-    postern run --secret db --on-change signal:HUP -- ./server")]
+    postern run --secret db --only user,password -- ./server\n  \
+    postern run --secret db.user --secret mail.password --prefix APP_ -- env\n  \
+    postern run --secret tls --only tls.crt --map tls.crt=CERT --on-change restart -- ./server\n  \
+    postern run --secret db --only user,password --on-change signal:HUP -- ./server")]
 pub struct Run {
     /// A secret, or one key of it: its keys become variables. May be repeated
     #[arg(long = "secret", value_name = "NAME[.KEY]", required = true, value_parser = parse::secret_path)]
