@@ -11,6 +11,7 @@ mod commands;
 mod duration;
 mod editor;
 mod error;
+mod escape;
 mod explain;
 mod flags;
 mod impersonation_config;

@@ -10,6 +10,7 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::error::CliError;
+pub(crate) use crate::escape::{controls_terminal, escape};
 use crate::flags::{ObjectFormat, TableFormat};
 use crate::process::Process;
 
@@ -89,7 +90,7 @@ pub(crate) fn print_object(
         Some(ObjectFormat::Yaml) => yaml(object.into_value()),
         Some(ObjectFormat::Name) => (full_name(info, &object.metadata.name) + "\n").into(),
     };
-    process.write_stdout(text.as_bytes())
+    process.print_text(text.as_str())
 }
 
 /// The name `KIND.GROUP/NAME`, as kubectl takes it.
@@ -98,21 +99,6 @@ pub(crate) fn full_name(info: &Info, name: &str) -> String {
         "" => format!("{}/{name}", info.singular),
         group => format!("{}.{group}/{name}", info.singular),
     }
-}
-
-/// Writes text of others as one line, with an escape for each character that controls a terminal.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control()
-            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-        {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
-        }
-    }
-    out
 }
 
 /// Writes rows below headings, in aligned columns.

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
+use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,6 +18,7 @@ use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, 
 use zeroize::Zeroizing;
 
 use crate::error::CliError;
+use crate::escape::{escape, escape_lines};
 
 /// What a terminal sends for these keys, where it does not act on them by itself.
 const CTRL_C: u8 = 3;
@@ -43,6 +45,25 @@ const PLUGIN_COMMAND: &str = "kubectl postern";
 pub(crate) fn command_prefix(program: Option<&OsStr>) -> &'static str {
     let name = program.and_then(|program| Path::new(program).file_name());
     if name == Some(OsStr::new(PLUGIN_PROGRAM)) { PLUGIN_COMMAND } else { PROGRAM }
+}
+
+/// Text as it is printed.
+pub(crate) enum Fit<'a> {
+    /// Each byte as it is.
+    AsIs(&'a [u8]),
+    /// With escapes.
+    Escaped(Zeroizing<String>),
+}
+
+impl Deref for Fit<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::AsIs(bytes) => bytes,
+            Self::Escaped(text) => text.as_bytes(),
+        }
+    }
 }
 
 /// The input that a command gets from its process, besides its arguments.
@@ -141,7 +162,21 @@ impl Process {
         .hint("nothing was created or changed: redirect the standard output into a file or a pipe"))
     }
 
-    /// Writes data to the standard output.
+    /// Prints text with parts of others, such as the fields of an object. On a terminal, a character that would control
+    /// it is an escape instead. Elsewhere, each byte is written as it is.
+    pub(crate) fn print_text(&self, text: impl AsRef<[u8]>) -> Result<(), CliError> {
+        self.write_stdout(&self.fit_for_stdout(text.as_ref()))
+    }
+
+    /// Text as [`Process::print_text`] writes it.
+    pub(crate) fn fit_for_stdout<'a>(&self, text: &'a [u8]) -> Fit<'a> {
+        if !self.stdout_is_terminal {
+            return Fit::AsIs(text);
+        }
+        Fit::Escaped(escape_lines(&String::from_utf8_lossy(text)))
+    }
+
+    /// Writes data to the standard output as it is: the program's own control sequences, and scripts.
     pub(crate) fn write_stdout(&self, data: &[u8]) -> Result<(), CliError> {
         let mut out = io::stdout().lock();
         let written = out.write_all(data).and_then(|()| out.flush());
@@ -150,7 +185,20 @@ impl Process {
 
     /// Prints a line to the standard error. A failure to print is ignored.
     pub(crate) fn print_status(&self, text: &str) {
-        let _ = writeln!(io::stderr(), "{text}");
+        self.stderr_printer(String::new())(text);
+    }
+
+    /// A printer of lines with a label. Names and texts of others may be in them.
+    fn stderr_printer(&self, label: String) -> impl Fn(&str) + Send + Sync + use<> {
+        let is_terminal = self.stderr_is_terminal;
+        move |text| {
+            // A failure to print is ignored: there is no other place for it.
+            let _ = if is_terminal {
+                writeln!(io::stderr(), "{label}{}", *escape_lines(text))
+            } else {
+                writeln!(io::stderr(), "{label}{text}")
+            };
+        }
     }
 
     /// Prints a note, which the reader should not miss.
@@ -160,17 +208,13 @@ impl Process {
 
     /// A printer of notes, for callers that cannot keep the process itself.
     pub(crate) fn note_printer(&self) -> impl Fn(&str) + Send + Sync + use<> {
-        let label = self.coloured("note:", "33");
-        move |text| {
-            // A failure to print is ignored: there is no other place for it.
-            let _ = writeln!(io::stderr(), "{label} {text}");
-        }
+        self.stderr_printer(self.coloured("note:", "33") + " ")
     }
 
     /// Shows what a command waits for, in a line that is gone afterwards. On a terminal only.
     pub(crate) fn show_progress(&self, text: &str) {
         if self.stderr_is_terminal {
-            let _ = write!(io::stderr(), "\r\x1b[K{text}");
+            let _ = write!(io::stderr(), "\r\x1b[K{}", escape(text));
         }
     }
 
@@ -191,11 +235,7 @@ impl Process {
 
     /// A printer of warnings, for callers that cannot keep the process itself.
     pub(crate) fn warning_printer(&self) -> impl Fn(&str) + Send + use<> {
-        let label = self.coloured("warning:", "1;33");
-        move |text| {
-            // A failure to print is ignored: there is no other place for it.
-            let _ = writeln!(io::stderr(), "{label} {text}");
-        }
+        self.stderr_printer(self.coloured("warning:", "1;33") + " ")
     }
 
     /// Prints why a command failed, unless that has been printed.
@@ -204,10 +244,10 @@ impl Process {
             return;
         }
         let message = self.with_command(&error.message);
-        self.print_status(&format!("{} {message}", self.coloured("error:", "1;31")));
+        self.stderr_printer(self.coloured("error:", "1;31") + " ")(&message);
+        let print_hint = self.stderr_printer(format!("  {} ", self.coloured("hint:", "36")));
         for hint in &error.hints {
-            let hint = self.with_command(hint);
-            self.print_status(&format!("  {} {hint}", self.coloured("hint:", "36")));
+            print_hint(&self.with_command(hint));
         }
     }
 
@@ -240,7 +280,7 @@ impl Process {
 
     /// Asks for one line on the terminal, which does not show it.
     pub(crate) fn prompt_hidden(&self, question: &str) -> Result<SecretText, CliError> {
-        let _ = write!(io::stderr(), "{question} (not shown): ");
+        let _ = write!(io::stderr(), "{} (not shown): ", escape(question));
         let answered = read_hidden();
         // The line break that the terminal did not show.
         self.print_status("");
@@ -261,7 +301,7 @@ impl Process {
 
     /// Asks a question on the terminal, and returns whether the answer is yes. Anything else is no.
     pub(crate) fn confirm(&self, question: &str) -> Result<bool, CliError> {
-        let _ = write!(io::stderr(), "{question} [y/N] ");
+        let _ = write!(io::stderr(), "{} [y/N] ", *escape_lines(question));
         let mut line = String::new();
         io::stdin()
             .lock()

@@ -22,6 +22,7 @@ mod secrets;
 mod sharing;
 mod supervision;
 mod terminal;
+mod terminal_output;
 mod tokens;
 mod top;
 mod tour;

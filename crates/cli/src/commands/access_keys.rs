@@ -212,7 +212,7 @@ fn print_created(
 /// Prints a key alone on the standard output.
 pub(super) fn print_key(key: &SecretText, process: &Process) -> Result<(), CliError> {
     let line = SecretText::from(format!("{}\n", key.expose()));
-    process.write_stdout(line.expose().as_bytes())
+    process.print_text(line.expose())
 }
 
 /// The error for a key that could not be printed. The key is valid, but its value is lost.

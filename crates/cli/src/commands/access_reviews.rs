@@ -165,7 +165,7 @@ impl CanI {
             let error = escape(&evaluation_error);
             process.print_warning(&format!("the server could not evaluate every rule: {error}"));
         }
-        process.write_stdout(text.as_bytes())?;
+        process.print_text(text.as_str())?;
         if is_allowed { Ok(()) } else { Err(CliError::reported()) }
     }
 
@@ -212,7 +212,7 @@ impl WhoCan {
             None if subjects.is_empty() => return Ok(()),
             None => table(subjects).into(),
         };
-        process.write_stdout(text.as_bytes())
+        process.print_text(text.as_str())
     }
 }
 

@@ -269,7 +269,7 @@ fn print(
         Some(KubeconfigFormat::Json) => output::json(connection.alone(flags.print)?),
         Some(KubeconfigFormat::Yaml) => output::yaml(connection.alone(flags.print)?),
     };
-    process.write_stdout(text.as_bytes())
+    process.print_text(text.as_str())
 }
 
 /// Says what was written, and how to go on.

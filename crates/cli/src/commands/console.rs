@@ -43,7 +43,7 @@ impl Console {
             process.print_status(&format!("the console opens in the browser, as {user}"));
             return Ok(());
         }
-        process.write_stdout(format!("{login}\n").as_bytes())?;
+        process.print_text(format!("{login}\n"))?;
         process.print_status(&format!(
             "the link is valid for 60 seconds, and for one login as {user}"
         ));

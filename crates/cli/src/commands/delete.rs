@@ -296,7 +296,7 @@ fn print_name(
     if output.is_none() {
         return Ok(());
     }
-    process.write_stdout(format!("{}\n", output::full_name(info, name)).as_bytes())
+    process.print_text(output::full_name(info, name) + "\n")
 }
 
 fn is_missing(error: &Error) -> bool {

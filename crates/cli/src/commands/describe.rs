@@ -87,8 +87,8 @@ impl Describe {
             for object in objects {
                 let events = events(&mut session, one.info, &object).await;
                 let text = describe(one.info, object, &events, process.now_unix_seconds());
-                process.write_stdout(separator.as_bytes())?;
-                process.write_stdout(text.as_bytes())?;
+                process.print_text(separator)?;
+                process.print_text(text.as_str())?;
                 separator = "\n\n";
             }
         }

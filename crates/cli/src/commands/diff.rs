@@ -79,6 +79,8 @@ impl Diff {
                 Ok(None) => {}
                 Ok(Some(text)) => {
                     different = true;
+                    let text = process.fit_for_stdout(text.as_bytes());
+                    let text = String::from_utf8_lossy(&text);
                     process
                         .write_stdout(coloured(&text, process.stdout_is_coloured()).as_bytes())?;
                 }

@@ -70,7 +70,7 @@ impl OfKind<List> {
             process.print_status(&empty_list_message(of));
             return Ok(());
         }
-        process.write_stdout(output::text(list, format, of).as_bytes())
+        process.print_text(output::text(list, format, of).as_str())
     }
 }
 

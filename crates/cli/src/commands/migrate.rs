@@ -96,7 +96,7 @@ impl MigrateVirtualCluster {
         let plan = self.plan(&mut session).await?;
         // Obstacles are found before anything is printed, and before the question.
         self.ask_server(&mut session, true).await?;
-        process.write_stdout(plan.as_bytes())?;
+        process.print_text(&plan)?;
         let Self { name, from, to, .. } = &self;
         if self.dry_run {
             process

@@ -121,7 +121,7 @@ impl GetSecret {
         };
         loop {
             if let Some(text) = text {
-                process.write_stdout(&text)?;
+                process.print_text(text.as_slice())?;
             }
             let Some(state) = changes.next(session).await? else {
                 process.print_note(&format!("the secret {} was deleted", path.name));

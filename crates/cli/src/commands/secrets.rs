@@ -24,7 +24,7 @@ use super::secret_read::{Need, ReadSecret, Search, Sizes, read};
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, NamespaceFlag};
 use crate::kinds;
-use crate::output::{self, escape};
+use crate::output::{self, controls_terminal, escape};
 use crate::output_format::OutputFormat;
 use crate::parse::{self, SecretPath};
 use crate::process::{Process, read_file};
@@ -168,7 +168,7 @@ impl GetSecret {
         if self.watch {
             return self.watch(&mut session, of, found.path, process).await;
         }
-        process.write_stdout(&self.text(found, process)?)
+        process.print_text(self.text(found, process)?.as_slice())
     }
 
     /// The parts of the secret that are printed. A watch reads the secret again.
@@ -344,7 +344,7 @@ fn check_terminal(what: &str, bytes: &[u8], process: &Process) -> Result<(), Cli
 /// Whether the value is plain text, which does nothing else to a terminal.
 fn is_plain_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes)
-        .is_ok_and(|text| text.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t')))
+        .is_ok_and(|text| text.chars().all(|c| !controls_terminal(c) || matches!(c, '\n' | '\t')))
 }
 
 /// A table of the keys with the sizes of their values, which were not read.
@@ -405,7 +405,7 @@ impl SetSecret {
             return Ok(());
         }
         let name = output::full_name(info, name);
-        process.write_stdout(format!("{name}\n").as_bytes())
+        process.print_text(format!("{name}\n"))
     }
 
     /// The error for a value without any byte.

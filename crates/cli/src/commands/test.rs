@@ -69,7 +69,7 @@ impl TestConnector {
             Some(ObjectFormat::Yaml) => output::yaml(object.into_value()),
             Some(ObjectFormat::Name) => format!("connectortest/{}\n", self.name).into(),
         };
-        process.write_stdout(text.as_bytes())?;
+        process.print_text(text.as_str())?;
         let failed = tested.checks.iter().filter(|check| !check.passed).count();
         if failed == 0 {
             return Ok(());

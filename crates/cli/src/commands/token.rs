@@ -96,7 +96,7 @@ impl Token {
             Some(TokenFormat::Json) => output::json(object.into_value()),
             Some(TokenFormat::Yaml) => output::yaml(object.into_value()),
         };
-        process.write_stdout(text.as_bytes())
+        process.print_text(text.as_str())
     }
 
     /// Why there is no token, in terms of the flags.
@@ -185,7 +185,7 @@ impl Token {
                 "token": token.token.expose(),
             },
         });
-        process.write_stdout(output::json(credential).as_bytes())
+        process.print_text(output::json(credential).as_str())
     }
 }
 

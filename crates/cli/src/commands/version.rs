@@ -36,7 +36,7 @@ impl Version {
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let asked = if self.client { Ok(None) } else { self.ask(process).await.map(Some) };
         let server = asked.as_ref().ok().and_then(Option::as_ref);
-        process.write_stdout(self.text(server).as_bytes())?;
+        process.print_text(self.text(server))?;
         asked.map(drop)
     }
 

@@ -33,7 +33,7 @@ impl Whoami {
             Some(ObjectFormat::Yaml) => output::yaml(object.into_value()),
             Some(ObjectFormat::Name) => format!("{}\n", name_of(&status)).into(),
         };
-        process.write_stdout(text.as_bytes())
+        process.print_text(text.as_str())
     }
 }
 

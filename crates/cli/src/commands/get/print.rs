@@ -99,7 +99,7 @@ impl Get {
                 document(value, format)?
             }
         };
-        process.write_stdout(text.as_bytes())?;
+        process.print_text(text.as_str())?;
         // kubectl adds nothing either, and a prompt behind the text is hard to read.
         let is_template = matches!(self.output, Some(OutputFormat::JsonPath(_)));
         if is_template && process.stdout_is_terminal() && !text.ends_with('\n') {
@@ -119,7 +119,7 @@ impl Get {
             let mut printer =
                 TablePrinter::new(&objects.table, self.table_options(objects.info, kind));
             let lines = printer.lines(&objects.items);
-            process.write_stdout(format!("{separator}{lines}").as_bytes())?;
+            process.print_text(format!("{separator}{lines}"))?;
             separator = if self.no_headers { "" } else { "\n" };
         }
         Ok(())

@@ -93,12 +93,10 @@ impl<'a> ChangePrinter<'a> {
 
     fn print_list(&mut self, items: Vec<Value>, process: &Process) -> Result<(), CliError> {
         match &self.get.output {
-            None | Some(OutputFormat::Wide) => {
-                process.write_stdout(self.table.lines(&items).as_bytes())
-            }
+            None | Some(OutputFormat::Wide) => process.print_text(self.table.lines(&items)),
             Some(OutputFormat::Name) => {
                 let lines: String = items.iter().map(|item| name_line(self.info, item)).collect();
-                process.write_stdout(lines.as_bytes())
+                process.print_text(&lines)
             }
             Some(OutputFormat::CustomColumns(columns)) => {
                 let mut rows = Vec::new();
@@ -110,7 +108,7 @@ impl<'a> ChangePrinter<'a> {
                     rows.push(cells(columns, item)?);
                 }
                 widen(&mut self.widths, &rows);
-                process.write_stdout(aligned(&self.widths, &rows).as_bytes())
+                process.print_text(aligned(&self.widths, &rows))
             }
             Some(format) => {
                 for item in items {
@@ -122,7 +120,7 @@ impl<'a> ChangePrinter<'a> {
                         let separator = std::mem::replace(&mut self.separator, "---\n");
                         text.insert_str(0, separator);
                     }
-                    process.write_stdout(text.as_bytes())?;
+                    process.print_text(text.as_str())?;
                 }
                 Ok(())
             }

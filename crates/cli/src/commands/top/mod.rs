@@ -90,7 +90,7 @@ impl Top {
             Some(ReportFormat::Json) => output::json(value()),
             Some(ReportFormat::Yaml) => output::yaml(value()),
         };
-        process.write_stdout(text.as_bytes())
+        process.print_text(text.as_str())
     }
 
     /// Shows one report after the other. Only an error of the first one ends the command.
