@@ -15,11 +15,13 @@ use tokio::sync::{Notify, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
+use crate::fleet::address_taken;
 use crate::memory::{Memory, MemoryRestore};
 use crate::published::closed;
 use crate::{
-    Batch, Entry, Epoch, Error, Events, Fleet, Gate, Lease, Limits, ListRequest, Member, Page,
-    Position, Replaced, RestoreTarget as _, Result, Snapshot, Store, Txn, Watch, WithOld,
+    Batch, ClockOffset, Entry, Epoch, Error, Events, Fleet, Gate, Introduction, Lease, Limits,
+    ListRequest, Member, Page, Peer, Position, Replaced, RestoreTarget as _, Result, Snapshot,
+    Store, Txn, Watch, WithOld,
 };
 
 /// The sizes that etcd accepts with its default settings.
@@ -53,6 +55,8 @@ pub struct Remote {
     lease_is_free: Notify,
     gone: watch::Sender<Option<Arc<str>>>,
     silence: Mutex<Duration>,
+    /// What servers tell of themselves, by their ids.
+    introductions: Mutex<BTreeMap<Arc<str>, Introduction>>,
     next_number: AtomicU64,
 }
 
@@ -84,6 +88,7 @@ impl Remote {
             lease_is_free: Notify::new(),
             gone: watch::Sender::new(None),
             silence: Mutex::default(),
+            introductions: Mutex::default(),
             next_number: AtomicU64::new(0),
         })
     }
@@ -93,6 +98,7 @@ impl Remote {
         Arc::new(Connection {
             remote: Arc::clone(self),
             member: Mutex::default(),
+            introduction: Mutex::default(),
             gate: OnceLock::new(),
             is_closed: watch::Sender::new(false),
         })
@@ -176,6 +182,7 @@ struct Connection {
     remote: Arc<Remote>,
     /// The id of the server, once it has joined.
     member: Mutex<Option<Arc<str>>>,
+    introduction: Mutex<Option<Introduction>>,
     gate: OnceLock<Arc<Gate>>,
     is_closed: watch::Sender<bool>,
 }
@@ -319,9 +326,22 @@ impl Store for Connection {
 
 #[async_trait]
 impl Fleet for Connection {
+    fn introduce(&self, introduction: Introduction) {
+        *self.introduction.lock() = Some(introduction);
+    }
+
     async fn join(&self, me: Member) -> Result<()> {
         self.check_open()?;
         self.remote.travel().await;
+        let has_address = |other: &Member| {
+            other.id != me.id && other.address == me.address && !me.address.is_empty()
+        };
+        if self.remote.members.borrow().iter().any(has_address) {
+            return Err(address_taken(&me.address));
+        }
+        if let Some(own) = self.introduction.lock().clone() {
+            self.remote.introductions.lock().insert(Arc::clone(&me.id), own);
+        }
         *self.member.lock() = Some(Arc::clone(&me.id));
         self.remote.members.send_modify(|members| {
             let others = members.iter().filter(|member| member.id != me.id);
@@ -331,6 +351,26 @@ impl Fleet for Connection {
             *members = all.into();
         });
         Ok(())
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        let (own, me) = (self.introduction.lock().clone(), self.member.lock().clone());
+        let introductions = self.remote.introductions.lock();
+        let peer = |member: &Member| {
+            let theirs = introductions.get(&member.id);
+            let clocks = own.as_ref().zip(theirs);
+            Peer {
+                id: Arc::clone(&member.id),
+                address: member.address.clone(),
+                external_url: theirs.map(|theirs| theirs.external_url.clone()),
+                clock: clocks.map(|(own, theirs)| ClockOffset {
+                    milliseconds: (theirs.clock)() - (own.clock)(),
+                    error_milliseconds: 0,
+                }),
+            }
+        };
+        let members = self.remote.members.borrow();
+        members.iter().filter(|member| Some(&member.id) != me.as_ref()).map(peer).collect()
     }
 
     fn members(&self) -> watch::Receiver<Arc<[Member]>> {

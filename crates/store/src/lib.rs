@@ -35,7 +35,9 @@ pub use contract::{Gate, RestoreTarget, Store, Visitor, Watch};
 pub use engine::{OPEN_WAIT, RemoteStore, open, open_within};
 pub use etcd::{EtcdSource as RemoteSource, EtcdTarget as RemoteTarget, StoreState};
 pub use figures::{CommitTimes, Figures, MemberFigures, RemoteFigures};
-pub use fleet::{Fleet, Lease, Member};
+pub use fleet::{
+    ClockOffset, Fleet, Introduction, Lease, Member, Peer, UnixClock, clock_deviation,
+};
 pub use mark::MigrationMark;
 pub use shared_call::SharedCall;
 pub use types::{

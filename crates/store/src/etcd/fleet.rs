@@ -13,6 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use super::peers::{Announced, Look, Peers};
 use super::proto::{
     DeleteRangeRequest, KeyValue, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest,
     LeaseKeepAliveResponse, LeaseRevokeRequest, LeaseRevokeResponse, PutRequest, RangeRequest,
@@ -20,10 +21,21 @@ use super::proto::{
 };
 use super::rpc;
 use super::shared::{Shared, exists, is_at, one, op, ranges_of};
-use crate::{Error, Fleet, Lease, Member, Result};
+use crate::fleet::address_taken;
+use crate::{Error, Fleet, Introduction, Lease, Member, Peer, Result};
 
 /// The time after which a server that does not answer is gone.
 const SESSION_SECONDS: i64 = 6;
+
+/// The time between two announcements of a server whose clock the others compare with their own.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long a server that starts tries to announce itself.
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a server waits for the end of another one with its address: longer than the lease of one that has crashed.
+/// etcd looks for leases that have ended twice a second, and its new leader extends them once.
+const ADDRESS_WAIT: Duration = Duration::from_secs(2 * SESSION_SECONDS.unsigned_abs() + 3);
 
 /// The time between two signs of life, and between two looks at the members and at a lease that another server holds.
 const BEAT: Duration = Duration::from_secs(1);
@@ -37,6 +49,12 @@ struct Announcement {
     format: u32,
     #[prost(string, repeated, tag = "3")]
     seal_keys: Vec<String>,
+    /// Empty in announcements of servers that have not introduced themselves.
+    #[prost(string, tag = "4")]
+    external_url: String,
+    /// The clock of the server when it wrote this; 0 is unknown.
+    #[prost(int64, tag = "5")]
+    unix_milliseconds: i64,
 }
 
 /// What this server has in the fleet.
@@ -45,7 +63,11 @@ pub(super) struct Session {
     /// etcd's lease; 0 if there is none.
     lease: AtomicI64,
     me: Mutex<Option<Member>>,
+    introduction: Mutex<Option<Introduction>>,
+    /// When this server was announced last.
+    announced_at: Mutex<Option<Instant>>,
     members: watch::Sender<Arc<[Member]>>,
+    peers: Mutex<Peers>,
     held: Mutex<BTreeMap<String, (u64, watch::Sender<bool>)>>,
     next_number: AtomicU64,
     /// Leases that were given back and are still stored.
@@ -60,6 +82,9 @@ impl Session {
             shared,
             lease: AtomicI64::new(0),
             me: Mutex::default(),
+            introduction: Mutex::default(),
+            announced_at: Mutex::default(),
+            peers: Mutex::default(),
             members: watch::Sender::new(Arc::from([])),
             held: Mutex::default(),
             next_number: AtomicU64::new(1),
@@ -93,6 +118,8 @@ impl Session {
         beats.spawn(async move {
             while let Some(session) = session.upgrade() {
                 session.look_at_members().await;
+                // Otherwise the two tasks would keep the session for each other when its store is dropped.
+                drop(session);
                 sleep(BEAT).await;
             }
         });
@@ -107,7 +134,7 @@ impl Session {
         }
         let announced = self.me.lock().clone();
         if let Some(me) = announced
-            && self.lease.load(Ordering::Acquire) == 0
+            && (self.lease.load(Ordering::Acquire) == 0 || self.is_time_to_announce())
             && let Err(error) = self.announce(me).await
         {
             // The end of the session is in the log already, and that of the store, too.
@@ -118,7 +145,18 @@ impl Session {
     /// Looks at the members. That is a call that a majority of the members of etcd must answer, each second, so that
     /// [`Store::silence`](crate::Store::silence) also grows only with their silence if no caller asks.
     async fn look_at_members(&self) {
-        if let Ok(members) = read_members(&self.shared).await {
+        let clock = self.introduction.lock().as_ref().map(|own| Arc::clone(&own.clock));
+        let now = || clock.as_ref().map(|clock| clock());
+        let begun = now();
+        if let Ok(announced) = read_announced(&self.shared).await {
+            let own = self.me.lock().as_ref().map(|me| Arc::clone(&me.id));
+            self.peers.lock().note(
+                &announced,
+                own.as_deref(),
+                begun.zip(now()).map(|(begun, ended)| Look { begun, ended }),
+            );
+            self.warn_of_other_urls();
+            let members: Vec<Member> = announced.into_iter().map(|one| one.member).collect();
             self.members.send_if_modified(|known| {
                 let is_new = **known != *members;
                 if is_new {
@@ -127,6 +165,80 @@ impl Session {
                 is_new
             });
         }
+    }
+
+    /// Whether the time of this server is due in its announcement.
+    fn is_time_to_announce(&self) -> bool {
+        let due = |at: &Instant| at.elapsed() >= ANNOUNCE_INTERVAL;
+        self.introduction.lock().is_some() && self.announced_at.lock().as_ref().is_some_and(due)
+    }
+
+    /// Warns once of each external URL that another server has.
+    fn warn_of_other_urls(&self) {
+        let Some(own) = self.introduction.lock().as_ref().map(|own| own.external_url.clone())
+        else {
+            return;
+        };
+        for (address, url) in self.peers.lock().take_new_urls(&own) {
+            tracing::warn!(
+                "the server {address} has the --external-url {url}, and this one has {own}: tokens of one are not valid at \
+                 the other, so give all servers on a store the same one"
+            );
+        }
+    }
+
+    /// Waits until no other server is announced at an address.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is still one after [`ADDRESS_WAIT`].
+    async fn wait_for_address(&self, me: &Member) -> Result<()> {
+        let (begun, mut is_logged) = (Instant::now(), false);
+        while read_announced(&self.shared).await?.iter().any(|one| one.has_address_of(me)) {
+            if begun.elapsed() >= ADDRESS_WAIT {
+                return Err(address_taken(&me.address));
+            }
+            if !std::mem::replace(&mut is_logged, true) {
+                tracing::info!(
+                    address = me.address,
+                    "another server is announced at this address: waiting for its end"
+                );
+            }
+            sleep(BEAT).await;
+        }
+        Ok(())
+    }
+
+    /// Announces this server, and tries again for a while if etcd does not answer.
+    async fn announce_soon(&self, me: &Member) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            match self.announce(me.clone()).await {
+                Err(Error::Unavailable(_)) if begun.elapsed() < ANNOUNCE_TIMEOUT => {
+                    self.shared.check_open()?;
+                    sleep(BEAT / 4).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Announces this server for the first time.
+    async fn announce_first(&self, me: &Member) -> Result<()> {
+        if !me.address.is_empty() {
+            self.wait_for_address(me).await?;
+        }
+        let announced = self.announce_soon(me).await;
+        if !me.address.is_empty() && announced.is_ok() {
+            // Of several servers that start at once, the first one stays.
+            let all = read_announced(&self.shared).await?;
+            let own = all.iter().find(|one| one.member.id == me.id).map(|one| one.created);
+            let is_later = |one: &Announced| own.is_none_or(|own| one.created < own);
+            if all.iter().any(|one| one.has_address_of(me) && is_later(one)) {
+                self.remove(self.shared.keys.member(&me.id)).await?;
+                return Err(address_taken(&me.address));
+            }
+        }
+        announced
     }
 
     /// Whether etcd's lease is alive. If etcd does not answer, that is unknown, and the lease ends by itself.
@@ -174,11 +286,17 @@ impl Session {
         }
     }
 
+    /// Announces this server, in one attempt: the time in the announcement is that of the attempt.
     async fn announce(&self, me: Member) -> Result<()> {
         let Member { id, address, format, seal_keys } = me;
-        let value = Announcement { address, format, seal_keys }.encode_to_vec().into();
         self.shared.create_if_new().await?;
         let lease = self.lease_id().await?;
+        let introduction = self.introduction.lock().clone();
+        let (external_url, unix_milliseconds) =
+            introduction.map_or_else(Default::default, |own| (own.external_url, (own.clock)()));
+        let value = Announcement { address, format, seal_keys, external_url, unix_milliseconds }
+            .encode_to_vec()
+            .into();
         let put = PutRequest { key: self.shared.keys.member(&id), value, lease };
         let request = TxnRequest {
             compare: vec![exists(self.shared.keys.own("format"))],
@@ -189,10 +307,11 @@ impl Session {
             failure: Vec::new(),
         };
         let response: TxnResponse =
-            self.shared.noted(self.shared.client.read(rpc::TXN, request).await)?;
+            self.shared.noted(self.shared.client.call(rpc::TXN, request).await)?;
         if !response.succeeded {
             return Err(self.shared.gone().await);
         }
+        *self.announced_at.lock() = Some(Instant::now());
         // An operator begins an epoch only while no server is announced, so it is known from here on.
         let epochs =
             ranges_of(response).into_iter().next().and_then(|range| range.kvs.into_iter().next());
@@ -279,17 +398,30 @@ impl Session {
 
 /// The servers that are announced.
 pub(super) async fn read_members(shared: &Shared) -> Result<Vec<Member>> {
+    let announced = read_announced(shared).await?;
+    Ok(announced.into_iter().map(|one| one.member).collect())
+}
+
+/// The announcements of all servers.
+async fn read_announced(shared: &Shared) -> Result<Vec<Announced>> {
     let (key, range_end) = shared.keys.members();
     let request = RangeRequest { key: key.clone(), range_end, ..RangeRequest::default() };
     let read = shared.noted(shared.range(request).await)?;
-    let member = |kv: KeyValue| {
+    let announced = |kv: KeyValue| {
         let id = std::str::from_utf8(kv.key.get(key.len()..)?).ok()?;
         // The key of another store, whose prefix is under this one.
         let id = (!id.contains('/')).then(|| id.into())?;
-        let Announcement { address, format, seal_keys } = Announcement::decode(kv.value).ok()?;
-        Some(Member { id, address, format, seal_keys })
+        let Announcement { address, format, seal_keys, external_url, unix_milliseconds } =
+            Announcement::decode(kv.value).ok()?;
+        Some(Announced {
+            member: Member { id, address, format, seal_keys },
+            external_url: Some(external_url).filter(|url| !url.is_empty()),
+            unix_milliseconds: Some(unix_milliseconds).filter(|time| *time != 0),
+            created: kv.create_revision,
+            written: kv.mod_revision,
+        })
     };
-    Ok(read.kvs.into_iter().filter_map(member).collect())
+    Ok(read.kvs.into_iter().filter_map(announced).collect())
 }
 
 /// Gives a lease back when it is dropped.
@@ -317,8 +449,17 @@ pub(super) struct EtcdFleet(pub(super) Arc<Session>);
 impl Fleet for EtcdFleet {
     async fn join(&self, me: Member) -> Result<()> {
         self.0.shared.check_open()?;
-        *self.0.me.lock() = Some(me.clone());
-        match self.0.announce(me).await {
+        let is_first = self.0.me.lock().is_none();
+        let joined = if is_first {
+            self.0.announce_first(&me).await
+        } else {
+            self.0.announce_soon(&me).await
+        };
+        if !matches!(joined, Err(Error::Invalid(_))) {
+            // If it is not announced now, that is tried again.
+            *self.0.me.lock() = Some(me);
+        }
+        match joined {
             // The watches of this server end, and it loads everything again.
             Ok(()) | Err(Error::EpochChanged { .. }) => {}
             Err(error) => return Err(error),
@@ -326,6 +467,14 @@ impl Fleet for EtcdFleet {
         let members = read_members(&self.0.shared).await?;
         self.0.members.send_replace(members.into());
         Ok(())
+    }
+
+    fn introduce(&self, introduction: Introduction) {
+        *self.0.introduction.lock() = Some(introduction);
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        self.0.peers.lock().peers()
     }
 
     fn members(&self) -> watch::Receiver<Arc<[Member]>> {

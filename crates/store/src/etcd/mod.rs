@@ -11,6 +11,7 @@ mod fleet;
 mod layout;
 mod list;
 mod observed;
+mod peers;
 mod presence;
 mod proto;
 mod rpc;

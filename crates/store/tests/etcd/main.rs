@@ -4,6 +4,7 @@
 
 mod faults;
 mod identity;
+mod members;
 mod migrate;
 mod presence;
 mod rotation;
