@@ -19,6 +19,7 @@ mod lifespan;
 mod listen;
 mod local;
 mod metrics;
+mod rare_line;
 mod readiness;
 mod review;
 mod route;
