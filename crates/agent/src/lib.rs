@@ -7,6 +7,7 @@
 //! and forwarding is in `postern-proxy`.
 
 mod active_config;
+mod advertise;
 mod answer;
 mod audit;
 mod certificate;
