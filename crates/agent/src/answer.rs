@@ -12,6 +12,7 @@ use http_body_util::{BodyExt as _, Full};
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{BoxError, ProxyBody, ProxyError, UNREACHABLE};
 
+use crate::rare_line::RareLines;
 use crate::state::Refused;
 
 /// The body of an answer.
@@ -108,9 +109,12 @@ pub(crate) fn forbidden(message: impl Into<String>) -> ApiError {
     ApiError::new(403, Reason::Forbidden, message)
 }
 
+/// Requests that could not be sent on, by target: a tenant can cause those to a virtual cluster.
+static UNREACHED: RareLines = RareLines::new();
+
 /// The error of a request that could not be sent on to a target, which is in words. Where the target is,
 /// callers need not know.
-pub(crate) fn failed(error: ProxyError, target: &str) -> ApiError {
+pub(crate) fn failed(error: ProxyError, target: &'static str) -> ApiError {
     let message = match &error {
         ProxyError::BadRequest(_) | ProxyError::ClientGone => {
             return ApiError::bad_request(error.to_string());
@@ -122,7 +126,9 @@ pub(crate) fn failed(error: ProxyError, target: &str) -> ApiError {
             format!("{target} answered with a redirect to another place")
         }
         _ => {
-            tracing::warn!("{target} could not be reached: {error}");
+            UNREACHED.write(target, |left_out| {
+                tracing::warn!(left_out, "{target} could not be reached: {error}");
+            });
             format!("{target} {UNREACHABLE}")
         }
     };

@@ -14,6 +14,7 @@ use postern_auth::oidc::{discovery, jwks};
 use postern_proxy::{Forward, Proxy};
 
 use crate::answer::{self, Body, failed};
+use crate::route;
 use crate::state::State;
 use crate::upstream::ClusterUpstream;
 
@@ -46,7 +47,7 @@ pub(crate) async fn answer(
     let response = proxy.forward(&upstream.current(), request, forward).await;
     match response {
         Ok(response) => response.map(|body| answer::proxied(body, false)),
-        Err(error) => answer::status(&failed(error, "the cluster")),
+        Err(error) => answer::status(&failed(error, route::CLUSTER)),
     }
 }
 

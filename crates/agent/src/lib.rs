@@ -7,6 +7,7 @@
 //! and forwarding is in `postern-proxy`.
 
 mod active_config;
+mod advertise;
 mod answer;
 mod audit;
 mod certificate;
@@ -19,6 +20,7 @@ mod lifespan;
 mod listen;
 mod local;
 mod metrics;
+mod rare_line;
 mod readiness;
 mod review;
 mod route;

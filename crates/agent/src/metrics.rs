@@ -54,7 +54,7 @@ impl Metrics {
 }
 
 /// The label of a reason.
-fn reason_of(refusal: TokenRefusal) -> &'static str {
+pub(crate) fn reason_of(refusal: TokenRefusal) -> &'static str {
     match refusal {
         TokenRefusal::TooLong => "too_long",
         TokenRefusal::Malformed => "malformed",

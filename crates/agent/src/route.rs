@@ -6,6 +6,9 @@ use postern_proxy::{ProxyError, Upstream};
 
 use crate::virtual_clusters::{VirtualClusterRef, VirtualClusterRoute};
 
+/// The agent's cluster, in words.
+pub(crate) const CLUSTER: &str = "the cluster";
+
 /// Where a request goes.
 pub(crate) enum Route {
     /// To the cluster.
@@ -26,7 +29,7 @@ impl Route {
     /// The kind of target, in words.
     pub(crate) fn target(&self) -> &'static str {
         match self {
-            Self::Cluster(_) => "the cluster",
+            Self::Cluster(_) => CLUSTER,
             Self::VirtualCluster(..) => "the virtual cluster",
         }
     }

@@ -7,23 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use postern_auth::endpoint_token::MAX_SESSION_SECONDS;
-use postern_client::{
-    Client, Collection, Proxy as HttpProxy, ServerUrl, Settings as ClientSettings, Trust,
-};
+use postern_client::{Client, Proxy as HttpProxy, ServerUrl, Settings as ClientSettings, Trust};
 use postern_kinds::SecretText;
-use postern_kinds::cluster::{Cluster, DIRECT_ENDPOINT};
 use postern_listen::{ConnectionLimits, ConnectionTable};
 use postern_proxy::{Limits, Proxy, TcpDial};
-use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use crate::advertise::OwnEndpoint;
 use crate::audit::{Audit, MAX_BYTES, Queue};
 use crate::certificate::{Certificate, RENEW_INTERVAL};
 use crate::endpoint::Endpoint;
@@ -46,9 +41,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a shutdown waits until the last configuration is on disk.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long it is until the endpoint is written into the Cluster again, after that has failed.
-const ADVERTISE_PAUSE: Duration = Duration::from_secs(5);
 
 /// By which certificate authority clients know that they have reached an agent. It is written into the Cluster.
 #[derive(Clone, Debug, Default)]
@@ -180,7 +172,8 @@ pub async fn run(
             let client = new_client(&client_settings, settings.proxy.clone())?;
             let host = endpoint.with_port(address.port());
             let authority = settings.advertised_ca.pem(&certificate.authority)?;
-            tasks.spawn(advertise(client, settings.cluster.clone(), host, authority));
+            let own = OwnEndpoint { host, authority };
+            tasks.spawn(own.advertise(client, settings.cluster.clone()));
         }
         serving.spawn(listen::serve(agent.clone(), tcp, tls, settings.drain_timeout));
         listening(address);
@@ -403,23 +396,4 @@ async fn renew(certificate: Arc<Certificate>, state: Arc<State>) {
             tracing::error!("the certificate could not be renewed: {error:#}");
         }
     }
-}
-
-/// Writes into the Cluster where the agent is reached, and by which authority.
-async fn advertise(mut client: Client, cluster: String, host: String, authority: Option<Vec<u8>>) {
-    let annotations = json!({
-        DIRECT_ENDPOINT: host,
-        // Without authorities, one of an earlier run is removed.
-        format!("{DIRECT_ENDPOINT}-ca-data"): authority.map(|pem| STANDARD.encode(pem)),
-    });
-    let patch = json!({ "metadata": { "annotations": annotations } });
-    let clusters = Collection::of::<Cluster>(None);
-    let mut is_warned = false;
-    while let Err(error) = client.merge_patch(clusters, &cluster, &patch).await {
-        if !std::mem::replace(&mut is_warned, true) {
-            tracing::warn!("the endpoint could not be written into the Cluster: {error}");
-        }
-        sleep(ADVERTISE_PAUSE).await;
-    }
-    tracing::info!(host, "the endpoint is in the Cluster's annotations");
 }

@@ -31,6 +31,7 @@ use crate::flow::Flow;
 use crate::issuer;
 use crate::lifespan::{GatewayTokens, Lifespan};
 use crate::metrics::Metrics;
+use crate::rare_line::RareLines;
 use crate::readiness::Readiness;
 use crate::review;
 use crate::route::Route;
@@ -300,7 +301,8 @@ impl Agent {
     ) -> Result<Allowed, ApiError> {
         let decided = self.state.decide(bearer.expose(), target, kube);
         let decided = decided.inspect(|allowed| {
-            tracing::info!(
+            // The audit log has it.
+            tracing::debug!(
                 user = allowed.token.identity.name,
                 token = allowed.token.token_id,
                 verb = kube.verb(),
@@ -338,20 +340,25 @@ fn unsent(error: ProxyError, caller: &Caller) -> ApiError {
     }
 }
 
-/// The error of a refusal, whose reason is in the log.
+/// The refusals of requests. Their counts by reason are in the metrics.
+static REFUSALS: RareLines = RareLines::new();
+
+/// The error of a refusal, whose reason is in the log if it is not one of many.
 fn logged(why: &Refused) -> ApiError {
-    tracing::info!("refused: {why}");
+    REFUSALS.write(why.kind(), |left_out| tracing::info!(left_out, "refused: {why}"));
     refused(why)
 }
 
 /// The credential of a request.
 ///
 /// # Errors
-/// 401 without the reason: it is in the log.
+/// 401 without the reason: it is in the log if it is not one of many.
 fn bearer_of(headers: &HeaderMap) -> Result<BearerToken, ApiError> {
     let values = headers.get_all(AUTHORIZATION).iter().map(http::HeaderValue::as_bytes);
     bearer::parse(values).map_err(|why| {
-        tracing::info!("refused: {}", why.message());
+        REFUSALS.write("bearer", |left_out| {
+            tracing::info!(left_out, "refused: {}", why.message());
+        });
         ApiError::unauthorized("Unauthorized")
     })
 }

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use crate::active_config::ActiveConfig;
 use crate::lifespan::Lifespan;
+use crate::metrics::reason_of;
 
 /// The time.
 pub type Clock = Arc<dyn Fn() -> MicroTimestamp + Send + Sync>;
@@ -75,6 +76,19 @@ pub(crate) enum Refused {
     Target(TargetRefusal),
     /// A name of the caller cannot be sent.
     Unsendable,
+}
+
+impl Refused {
+    /// The kind of refusal, of which there are few.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::NotConfigured => "configuration",
+            Self::Offline => "offline",
+            Self::Token(refusal) => reason_of(*refusal),
+            Self::Target(_) => "target",
+            Self::Unsendable => "unsendable",
+        }
+    }
 }
 
 impl fmt::Display for Refused {

@@ -118,6 +118,34 @@ async fn what_is_no_good_token_for_this_cluster_is_refused_and_only_the_log_says
     agent.stop().await;
 }
 
+#[tokio::test]
+async fn requests_that_a_caller_repeats_do_not_fill_the_log_of_the_agent() {
+    const REQUESTS: usize = 60;
+    let (central, member, home) = (Central::new().await, member().await, Home::new());
+    let agent = start_agent(&central, &member, &home).await;
+    agent.ready().await;
+    let secrets = format!("{CLUSTER}{SECRETS}");
+    let good = endpoint_token(&central.ada, json!({})).await;
+    let of_eve = endpoint_token(&central.eve, json!({})).await;
+    let lines = || agent.logged().lines().count();
+    let before = lines();
+    for _ in 0..REQUESTS {
+        agent.client(&good).get(&secrets).send().await.expect(200);
+        agent.client("no-token").get(&secrets).send().await.expect(401);
+        agent.client(&of_eve).get(&secrets).send().await.expect(403);
+        agent.client(&good).get(&secrets).without("authorization").send().await.expect(401);
+    }
+    member.stop().await;
+    for _ in 0..REQUESTS {
+        let reply = agent.client(&good).get(&secrets).send().await;
+        assert!(reply.status >= 500, "{}", reply.status);
+    }
+    let logged = agent.logged();
+    assert!(logged.contains("refused: ") && logged.contains("could not be reached"), "{logged}");
+    assert!(lines() - before < REQUESTS, "{logged}");
+    agent.stop().await;
+}
+
 /// Waits until the agent refuses a token.
 async fn until_refused(agent: &Agent, token: &str) {
     let secrets = format!("{CLUSTER}{SECRETS}");

@@ -57,7 +57,10 @@ impl Scene {
     async fn agent(&self, home: &Home) -> Agent {
         let (central, upstream) = (self.central.kubeconfig(), self.member.home().kubeconfig());
         let setup = AgentSetup::new(home, central, "member", &self.agent_key, &upstream);
-        let agent = setup.argument("--advertise=127.0.0.1").start().await;
+        // Requests that are let through are in its log only so.
+        let setup =
+            setup.argument("--advertise=127.0.0.1").argument("--log=info,postern_agent=debug");
+        let agent = setup.start().await;
         let path = collection("clusters/member");
         wait::until("the endpoint in the Cluster", async || {
             let cluster = self.central.client().get(&path).send().await.expect(200);

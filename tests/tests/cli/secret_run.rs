@@ -169,7 +169,7 @@ async fn a_command_that_cannot_run_says_why() {
 #[tokio::test]
 async fn a_writer_of_a_secret_runs_no_code_where_it_is_used() {
     let (_server, admin) = with_secret(&[("A", "1")]).await;
-    let injected = admin.file("injected.sh", "touch injected".to_owned());
+    let injected = admin.file("injected.sh", "touch injected");
     let mut running = service(&admin, "restart");
     assert_eq!(running.line().await, "value 1");
     admin.ok(&["set", "secret", "db.BASH_ENV", &injected]).await;

@@ -11,6 +11,7 @@ use postern_meta::object::Object;
 use tokio::time::{Instant, sleep};
 
 use super::Audit;
+use crate::rare_line::RareLines;
 
 /// How often records are looked for.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -21,6 +22,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How often the log says that records cannot be sent.
 const WARNING_INTERVAL: Duration = Duration::from_mins(5);
+
+/// Records that were not sent.
+static UNSENT: RareLines = RareLines::new();
 
 /// Sends records as they come. It returns never.
 pub(crate) async fn send(audit: Arc<Audit>, mut client: Client, cluster: String) {
@@ -47,7 +51,9 @@ async fn send_one(audit: &Audit, client: &mut Client, cluster: &str) -> anyhow::
     let Some(segment) = audit.queue.oldest().await else { return Ok(false) };
     let (items, corrupt) = audit.queue.read(segment).await?;
     if corrupt > 0 {
-        tracing::warn!(corrupt, "skipped corrupt audit records");
+        UNSENT.write("corrupt", |left_out| {
+            tracing::warn!(corrupt, left_out, "skipped corrupt audit records");
+        });
     }
     let refused = send_all(client, cluster, items).await?;
     if refused.is_empty() {
@@ -77,9 +83,13 @@ async fn send_all(
             Ok(_) => {}
             Err(error) if !is_refused(&error) => return Err(error),
             Err(error) if items.len() == 1 => {
-                tracing::error!(
-                    "the central server does not take an audit record, which is set aside: {error}"
-                );
+                // A caller may be able to cause such records.
+                UNSENT.write("refused", |left_out| {
+                    tracing::error!(
+                        left_out,
+                        "the central server does not take an audit record, which is set aside: {error}"
+                    );
+                });
                 refused.append(&mut items);
             }
             Err(_) => {

@@ -25,6 +25,7 @@ use tokio::time::{Instant, sleep, timeout};
 pub(crate) use self::secret::Reader;
 use self::secret::{NoRoute, ResolvedRoute};
 pub use self::service::ClusterDomain;
+use crate::rare_line::RareLines;
 
 /// The most virtual clusters whose Secrets are tracked. A further one replaces the one that was unused for the longest
 /// time, if that is at least [`MIN_TRACKED_TIME`]. So one caller with many targets does not evict those of others.
@@ -186,6 +187,9 @@ impl VirtualClusters {
     }
 }
 
+/// Changes of routes. A tenant can change the Secret of a virtual cluster again and again.
+static ROUTES: RareLines = RareLines::new();
+
 /// Reads the Secret of a virtual cluster again and again while it is tracked.
 async fn refresh_loop(tracked: Weak<Tracked>, all: Weak<VirtualClusters>, reader: Arc<Reader>) {
     loop {
@@ -215,7 +219,10 @@ impl Tracked {
         match reader.resolve(&self.place, last.as_deref()).await {
             Ok(None) => {}
             Ok(Some(route)) => {
-                tracing::info!(at = %self.place, "the route to a virtual cluster is known");
+                ROUTES.write("known", |left_out| {
+                    let at = &self.place;
+                    tracing::info!(%at, left_out, "the route to a virtual cluster is known");
+                });
                 self.found.send_replace(RouteState::Known(Arc::new(route)));
             }
             Err(why) => {
@@ -225,8 +232,10 @@ impl Tracked {
                 };
                 let is_known = is_same(&self.found.borrow());
                 if !is_known {
-                    let at = &self.place;
-                    tracing::warn!(%at, "no route to a virtual cluster: {}", why.for_log());
+                    ROUTES.write("none", |left_out| {
+                        let at = &self.place;
+                        tracing::warn!(%at, left_out, "no route to a virtual cluster: {}", why.for_log());
+                    });
                 }
                 if last.is_none() || !why.may_pass() {
                     self.found.send_replace(RouteState::Unavailable(why));

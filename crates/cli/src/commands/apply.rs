@@ -120,7 +120,7 @@ impl Apply {
         process.print_status(&format!("{kind} {name} applied{within}{dry_run}"));
         if self.output == Some(ObjectFormat::Yaml) {
             let separator = std::mem::replace(separator, "---\n");
-            process.print_text(&separator)?;
+            process.print_text(separator)?;
         }
         output::print_object(object, manifest.info, self.output, process)
     }

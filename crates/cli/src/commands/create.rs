@@ -143,7 +143,7 @@ impl FromFiles {
     ) -> Result<(), CreateError> {
         if self.output == Some(ObjectFormat::Yaml) {
             let separator = std::mem::replace(separator, "---\n");
-            process.print_text(&separator).map_err(CreateError::of_output)?;
+            process.print_text(separator).map_err(CreateError::of_output)?;
         }
         let Created { info, object } = created;
         let printed = output::print_object(object, info, self.output, process);

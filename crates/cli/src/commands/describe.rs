@@ -87,7 +87,7 @@ impl Describe {
             for object in objects {
                 let events = events(&mut session, one.info, &object).await;
                 let text = describe(one.info, object, &events, process.now_unix_seconds());
-                process.print_text(&separator)?;
+                process.print_text(separator)?;
                 process.print_text(text.as_str())?;
                 separator = "\n\n";
             }

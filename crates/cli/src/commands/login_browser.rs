@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use super::busy;
 use crate::error::CliError;
 use crate::output::escape;
 use crate::process::Process;
@@ -41,10 +42,13 @@ const REQUEST_TIME: Duration = Duration::from_secs(10);
 const MAX_CODE_CHARS: usize = 256;
 const MAX_HOST_CHARS: usize = 64;
 
-/// The shortest and the longest pause between two requests, and how much longer it gets if the server is asked too often.
+/// The shortest and the longest pause between two requests, unless the server names a longer one.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_mins(1);
-const SLOWER: Duration = Duration::from_secs(5);
+
+/// How often a request is sent that the server cannot serve now, and the longest wait before the next attempt.
+const ATTEMPTS_MAX: u32 = 5;
+const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// The requests in a row that may fail while the person decides.
 const MAX_FAILURES: u32 = 5;
@@ -117,8 +121,8 @@ impl BrowserLogin<'_> {
             ("redirect_uri", &redirect_uri),
             ("code_verifier", verifier.expose()),
         ];
-        let answer = self.client(process)?.post_form(TOKEN_PATH, &fields).await;
-        key_in(&answer.map_err(failed)?)
+        let mut client = self.client(process)?;
+        key_in(&post_patiently(&mut client, TOKEN_PATH, &fields, process).await?)
     }
 
     /// The access key, by a browser on another machine.
@@ -132,7 +136,7 @@ impl BrowserLogin<'_> {
             asked.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let mut client = self.client(process)?;
         let FormResponse { code, body: begun, .. } =
-            client.post_form(DEVICE_PATH, &asked).await.map_err(failed)?;
+            post_patiently(&mut client, DEVICE_PATH, &asked, process).await?;
         let text = |name: &str| begun.get(name).and_then(Value::as_str).unwrap_or_default();
         let (device_code, user_code) = (text("device_code"), text("user_code"));
         if code != 200 || device_code.is_empty() {
@@ -144,7 +148,8 @@ impl BrowserLogin<'_> {
             "Open this page in a browser, on any machine:\n\n  {page}\n\nand enter there: {user_code}\n"
         ));
         let seconds = |name: &str| begun.get(name).and_then(Value::as_u64).map(Duration::from_secs);
-        let interval = seconds("interval").unwrap_or(SLOWER).clamp(MIN_INTERVAL, MAX_INTERVAL);
+        let interval =
+            seconds("interval").unwrap_or(busy::SLOWER).clamp(MIN_INTERVAL, MAX_INTERVAL);
         let time = seconds("expires_in").unwrap_or(LOGIN_TIME).min(LOGIN_TIME);
         let fields = [
             ("grant_type", "urn:ietf:params:oauth:grant-type:device_code"),
@@ -183,37 +188,82 @@ impl BrowserLogin<'_> {
     }
 }
 
+/// Posts a form. If the server cannot serve it now, it is sent again after the time that the server names. The server has
+/// done nothing with it, so the code in it is still good.
+async fn post_patiently(
+    client: &mut Client,
+    path: &str,
+    fields: &[(&str, &str)],
+    process: &Process,
+) -> Result<FormResponse, CliError> {
+    let mut pause = MIN_INTERVAL;
+    for attempt in 1.. {
+        let answer = client.post_form(path, fields).await.map_err(failed)?;
+        let wait = busy::retry_after(&answer).unwrap_or(pause);
+        if !busy::is_busy(&answer) || attempt >= ATTEMPTS_MAX || wait > WAIT_MAX {
+            return Ok(answer);
+        }
+        let seconds = wait.as_secs_f64().ceil();
+        process.print_note(&format!(
+            "the server cannot do this now, so the next attempt is in {seconds} s"
+        ));
+        tokio::time::sleep(wait).await;
+        pause *= 2;
+    }
+    unreachable!("the last attempt returns")
+}
+
 /// Asks for the key until the login is allowed, or has ended.
 async fn ask_until_allowed(
     client: &mut Client,
     fields: &[(&str, &str)],
     mut interval: Duration,
 ) -> Result<SecretText, CliError> {
-    let mut failures = 0;
+    let (mut failures, mut wait) = (0, interval);
     loop {
-        tokio::time::sleep(interval).await;
-        let answer = match client.post_form(TOKEN_PATH, fields).await {
-            Ok(answered) => answered,
+        tokio::time::sleep(wait).await;
+        match client.post_form(TOKEN_PATH, fields).await {
+            Ok(answer) => {
+                failures = 0;
+                match judged(&answer, interval) {
+                    Judged::Ended(result) => return result,
+                    Judged::Pending { interval: next, wait: named } => {
+                        (interval, wait) = (next, named);
+                    }
+                }
+            }
             Err(error) => {
                 failures += 1;
                 if failures >= MAX_FAILURES {
                     return Err(failed(error));
                 }
-                continue;
+                // A server that does not answer is asked less often, for as long as it does not.
+                wait = (wait * 2).min(MAX_INTERVAL);
             }
-        };
-        failures = 0;
-        match answer.body.get("error").and_then(Value::as_str) {
-            Some("authorization_pending") => {}
-            Some("slow_down") => interval = (interval + SLOWER).min(MAX_INTERVAL),
-            Some("expired_token") => return Err(too_late()),
-            Some("access_denied") => return Err(denied()),
-            _ if answer.code == 429 || answer.code == 503 => {
-                interval = (interval + SLOWER).min(MAX_INTERVAL);
-            }
-            _ => return key_in(&answer),
         }
     }
+}
+
+/// What an answer to a request for the key says.
+#[derive(Debug, PartialEq)]
+enum Judged {
+    /// The login has ended.
+    Ended(Result<SecretText, CliError>),
+    /// It has not. The next request comes after the wait; later ones, after the interval.
+    Pending { interval: Duration, wait: Duration },
+}
+
+/// Judges an answer to a request that came after this interval.
+fn judged(answer: &FormResponse, interval: Duration) -> Judged {
+    let interval = match answer.body.get("error").and_then(Value::as_str) {
+        Some("authorization_pending") => interval,
+        Some("expired_token") => return Judged::Ended(Err(too_late())),
+        Some("access_denied") => return Judged::Ended(Err(denied())),
+        _ if busy::is_busy(answer) => (interval + busy::SLOWER).min(MAX_INTERVAL.max(interval)),
+        _ => return Judged::Ended(key_in(answer)),
+    };
+    let wait = busy::retry_after(answer).map_or(interval, |named| named.max(interval));
+    Judged::Pending { interval, wait }
 }
 
 fn key_in(answer: &FormResponse) -> Result<SecretText, CliError> {
@@ -346,6 +396,8 @@ fn denied() -> CliError {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn code(line: &str) -> Option<String> {
@@ -375,6 +427,40 @@ mod tests {
         ] {
             assert_eq!(code(line).as_deref(), wanted, "{line}");
         }
+    }
+
+    #[test]
+    fn the_server_says_how_often_it_is_asked() {
+        let answer = |code, seconds: Option<u64>, body| FormResponse {
+            code,
+            retry_after: seconds.map(Duration::from_secs),
+            body,
+        };
+        let oauth = |code, seconds, error: &str| answer(code, seconds, json!({ "error": error }));
+        let pending = |interval, wait| {
+            let [interval, wait] = [interval, wait].map(Duration::from_secs);
+            Judged::Pending { interval, wait }
+        };
+        let status = json!({ "kind": "Status", "details": { "retryAfterSeconds": 42 } });
+        for (answer, wanted) in [
+            (oauth(400, None, "authorization_pending"), pending(5, 5)),
+            (oauth(400, None, "slow_down"), pending(10, 10)),
+            (oauth(400, Some(30), "slow_down"), pending(10, 30)),
+            (oauth(400, Some(1), "slow_down"), pending(10, 10)),
+            (answer(429, Some(17), Value::Null), pending(10, 17)),
+            (answer(503, None, Value::Null), pending(10, 10)),
+            (answer(429, None, status), pending(10, 42)),
+        ] {
+            assert_eq!(judged(&answer, Duration::from_secs(5)), wanted, "{answer:?}");
+        }
+        let slow = oauth(400, None, "slow_down");
+        assert_eq!(judged(&slow, Duration::from_secs(59)), pending(60, 60));
+        for ended in ["access_denied", "expired_token", "invalid_grant"] {
+            let ended = judged(&oauth(400, Some(9), ended), Duration::from_secs(5));
+            assert!(matches!(ended, Judged::Ended(Err(_))), "{ended:?}");
+        }
+        let key = answer(200, None, json!({ "access_token": "key" }));
+        assert!(matches!(judged(&key, Duration::from_secs(5)), Judged::Ended(Ok(_))));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use postern_kinds::SecretText;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::busy;
 use crate::error::CliError;
 use crate::output::escape;
 use crate::process::{Process, read_file};
@@ -37,9 +38,6 @@ const ATTEMPTS_MAX: u32 = 8;
 
 /// The wait before the second attempt, if the server names none. It doubles with each attempt.
 const WAIT_MIN: Duration = Duration::from_secs(1);
-
-/// The longest wait that a server can name.
-const WAIT_MAX: Duration = Duration::from_hours(1);
 
 /// What is exchanged, and where.
 pub(super) struct Workload<'a> {
@@ -106,6 +104,8 @@ impl Workload<'_> {
             ("audience", self.identity),
         ];
         let mut client = self.client(self.server.clone(), SecretText::default(), self.trust)?;
+        // The shortest wait, which gets longer each time that the server asks for that.
+        let mut slower = Duration::ZERO;
         for attempt in 1.. {
             let answered = timeout_at(end, client.post_form(PATH, &fields)).await;
             let answered = answered.map_err(|_| self.too_late())?;
@@ -116,8 +116,11 @@ impl Workload<'_> {
             }
             // Jobs that were refused together do not come back together.
             let spread = Duration::from_millis(u64::from(self.process.random()) * 4);
+            if busy::asks_to_slow_down(&exchanged.0) {
+                slower += busy::SLOWER;
+            }
             let doubled = WAIT_MIN.saturating_mul(2_u32.saturating_pow(attempt - 1));
-            let wait = exchanged.retry_after().unwrap_or(doubled) + spread;
+            let wait = exchanged.retry_after().unwrap_or(doubled).max(slower) + spread;
             if Instant::now() + wait >= end {
                 return Ok(exchanged);
             }
@@ -225,7 +228,7 @@ impl Exchanged {
 
     /// Whether the same request can be served later.
     fn is_busy(&self) -> bool {
-        self.0.code == 429 || self.0.code == 503
+        busy::is_busy(&self.0)
     }
 
     /// The reason of the server. The rate limit, and a server that is starting, answer with a Status.
@@ -236,14 +239,9 @@ impl Exchanged {
         why.map_or_else(|| format!("HTTP {}", self.0.code), escape)
     }
 
-    /// How long the server asks to wait. A Status has the seconds of the header as well, which a proxy may have removed.
+    /// How long the server asks to wait.
     fn retry_after(&self) -> Option<Duration> {
-        let of_status = || {
-            let seconds = self.0.body.get("details")?.get("retryAfterSeconds")?.as_u64()?;
-            Some(Duration::from_secs(seconds))
-        };
-        let wait = self.0.retry_after.or_else(of_status);
-        wait.map(|wait| wait.min(WAIT_MAX)).filter(|wait| !wait.is_zero())
+        busy::retry_after(&self.0)
     }
 
     fn refused(&self) -> CliError {
@@ -309,6 +307,10 @@ mod tests {
             (oauth(400, "invalid_request", "no\u{1b}"), "the token: invalid_request | no\\u{1b}"),
             (exchanged(404, 0, json!({})), "the server does not exchange tokens"),
             (
+                oauth(400, "slow_down", "too often"),
+                "the server gives no key now: too often | try again in a moment",
+            ),
+            (
                 exchanged(503, 7, Value::Null),
                 "the server gives no key now: HTTP 503 | try again in 7 s",
             ),
@@ -318,6 +320,6 @@ mod tests {
             assert!(said.contains(wanted), "{said}");
         }
         let forever = status(429, u64::MAX).retry_after();
-        assert_eq!(forever, Some(WAIT_MAX));
+        assert_eq!(forever, Some(Duration::from_hours(1)));
     }
 }

@@ -4,6 +4,7 @@
 mod access_keys;
 mod access_reviews;
 mod apply;
+mod busy;
 mod by_kind;
 mod clusters;
 mod connect;

@@ -27,7 +27,7 @@ use crate::{Error, Fleet, Introduction, Lease, Member, Peer, Result};
 /// The time after which a server that does not answer is gone.
 const SESSION_SECONDS: i64 = 6;
 
-/// The time between two announcements of a server whose clock the others compare with theirs.
+/// The time between two announcements of a server whose clock the others compare with their own.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a server that starts tries to announce itself.

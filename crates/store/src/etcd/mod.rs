@@ -19,6 +19,7 @@ mod shared;
 mod source;
 mod target;
 mod url;
+mod versions;
 mod watch;
 
 use std::sync::Arc;
@@ -61,12 +62,6 @@ use crate::{
 
 /// What etcd accepts by default is 1.5 MiB for a request, with keys, headers and what encryption adds.
 pub(crate) const LIMITS: Limits = Limits { value_bytes: 1_300_000, txn_bytes: 1_400_000 };
-
-/// The oldest versions without known loss of events or of data: of each minor version that still gets fixes, the patch.
-const SAFE_VERSIONS: &[(u32, u32, u32)] = &[(3, 4, 31), (3, 5, 13), (3, 6, 0)];
-
-/// The oldest versions whose watches deliver a deletion at the revision of a compaction.
-const DELIVERING_VERSIONS: &[(u32, u32, u32)] = &[(3, 4, 36), (3, 5, 18), (3, 6, 0)];
 
 /// The time between two looks at the members of etcd.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
@@ -214,31 +209,22 @@ fn observe_members(shared: Arc<Shared>) -> JoinSet<()> {
 async fn check_version(shared: &Shared, allow_old: bool) -> Result<()> {
     let status: StatusResponse =
         shared.noted(shared.client.read(rpc::STATUS, StatusRequest {}).await)?;
-    if !is_of(DELIVERING_VERSIONS, &status.version) {
+    if !versions::DELIVERING.includes(&status.version) {
         shared.set_loses_deletions();
     }
-    if is_of(SAFE_VERSIONS, &status.version) {
+    if versions::SAFE.includes(&status.version) {
         return Ok(());
     }
     let why = format!(
-        "etcd {} has faults that lose events or data; they are fixed in 3.4.31, 3.5.13 and 3.6.0",
-        status.version
+        "etcd {} has faults that lose events or data; they are fixed in {}",
+        status.version,
+        versions::SAFE
     );
     if allow_old {
         tracing::warn!("{why}");
         return Ok(());
     }
     Err(Error::Invalid(format!("{why}: upgrade etcd, or pass --allow-old-etcd for a trial")))
-}
-
-/// Whether a version is at least the listed one of its minor version, or newer than all of them.
-fn is_of(list: &[(u32, u32, u32)], version: &str) -> bool {
-    let mut parts = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().unwrap_or(0));
-    let mut next = || parts.next().unwrap_or(0);
-    let version = (next(), next(), next());
-    let same_minor = list.iter().find(|one| (one.0, one.1) == (version.0, version.1));
-    same_minor
-        .map_or_else(|| list.last().is_some_and(|last| version > *last), |one| version >= *one)
 }
 
 /// The state of what is under the prefix, and the revision of etcd of its mark.
@@ -536,28 +522,3 @@ const _: () = assert!(
         < 1_572_864,
     "etcd must take a transaction of the greatest size"
 );
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_with_known_losses_are_not_safe() {
-        for (version, safe) in [
-            ("3.4.23", false),
-            ("3.4.31", true),
-            ("3.5.1", false),
-            ("3.5.13", true),
-            ("3.5.13+git", true),
-            ("3.6.0", true),
-            ("3.6.0-rc.1", true),
-            ("3.7.2", true),
-            ("4.0.0", true),
-            ("3.3.27", false),
-            ("2.3.8", false),
-            ("", false),
-        ] {
-            assert_eq!(is_of(SAFE_VERSIONS, version), safe, "{version}");
-        }
-    }
-}

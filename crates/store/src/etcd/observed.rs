@@ -1,5 +1,6 @@
 //! What the engine observes of etcd for metrics: which members answer, how full they are, and what its watches met.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use parking_lot::Mutex;
 use tonic::Status;
 
 use super::proto::StatusResponse;
-use super::rpc;
+use super::{rpc, versions};
 use crate::figures::{CommitCounters, MemberFigures};
 use crate::{Error, Result};
 
@@ -25,6 +26,8 @@ pub(super) struct Observed {
     watch_gaps: AtomicU64,
     commits: CommitCounters,
     last_look: Mutex<Look>,
+    /// The versions of members of which the log has warned.
+    warned: Mutex<BTreeMap<String, String>>,
 }
 
 /// The result of a look at the members.
@@ -78,6 +81,14 @@ impl Observed {
 
     /// Notes what all members have answered.
     pub(super) fn note(&self, answers: Vec<Answer<'_>>) {
+        let outdated = self.newly_outdated(&answers);
+        if !outdated.is_empty() {
+            tracing::warn!(
+                "known faults of etcd in authentication, leases and transactions are fixed in {}: upgrade {}",
+                versions::RECOMMENDED,
+                outdated.join(", ")
+            );
+        }
         let look = Look::new(answers, &self.last_look());
         let before = std::mem::replace(&mut *self.last_look.lock(), look.clone());
         for member in look.nearly_full() {
@@ -96,6 +107,22 @@ impl Observed {
         if look.is_corrupt && !before.is_corrupt {
             tracing::error!("etcd has raised the alarm {CORRUPT}: its members differ");
         }
+    }
+}
+
+impl Observed {
+    /// The members that have a version with known faults, each with its version, and once.
+    fn newly_outdated(&self, answers: &[Answer<'_>]) -> Vec<String> {
+        let mut warned = self.warned.lock();
+        let mut is_new = |address: &str, version: &str| {
+            warned.insert(address.to_owned(), version.to_owned()).is_none_or(|old| old != version)
+        };
+        let version = |(address, answer): &Answer<'_>| {
+            let version = &answer.as_ref().ok()?.version;
+            let is_outdated = !versions::RECOMMENDED.includes(version);
+            (is_outdated && is_new(address, version)).then(|| format!("{address} ({version})"))
+        };
+        answers.iter().filter_map(version).collect()
     }
 }
 
@@ -196,6 +223,22 @@ mod tests {
         assert!(!disarmed.is_full);
         let corrupt = Look::new(vec![answer("a", 1, 0, &["memberID:1 alarm:CORRUPT "])], &before);
         assert_eq!((corrupt.is_full, corrupt.is_corrupt), (false, true));
+    }
+
+    #[test]
+    fn each_member_with_a_faulty_version_is_told_once() {
+        let of = |address: &'static str, version: &str| -> Answer<'static> {
+            (
+                address,
+                Ok(StatusResponse { version: version.to_owned(), ..StatusResponse::default() }),
+            )
+        };
+        let observed = Observed::default();
+        let look = [of("a:2379", "3.5.27"), of("b:2379", "3.5.28"), silent()];
+        assert_eq!(observed.newly_outdated(&look), ["a:2379 (3.5.27)"]);
+        let look = [of("a:2379", "3.5.27"), of("b:2379", "3.5.28"), of("d", "3.6.8")];
+        assert_eq!(observed.newly_outdated(&look), ["d (3.6.8)"]);
+        assert!(observed.newly_outdated(&look).is_empty());
     }
 
     #[test]

@@ -140,8 +140,8 @@ mod tests {
         }
     }
 
-    fn look(begun: i64) -> Option<Look> {
-        Some(Look { begun, ended: begun + 10 })
+    fn look(begun: i64) -> Look {
+        Look { begun, ended: begun + 10 }
     }
 
     fn offset_of(peers: &Peers) -> Option<(i64, u64)> {
@@ -154,22 +154,22 @@ mod tests {
         let mut peers = Peers::default();
         let own = announced("me", 1, 1);
         // Its age is unknown at the first look.
-        peers.note(&[announced("a", 500_000, 1), own.clone()], Some("me"), look(100_000));
+        peers.note(&[announced("a", 500_000, 1), own.clone()], Some("me"), Some(look(100_000)));
         assert_eq!((peers.peers().len(), offset_of(&peers)), (1, None));
-        peers.note(&[announced("a", 500_000, 1), own.clone()], Some("me"), look(101_000));
+        peers.note(&[announced("a", 500_000, 1), own.clone()], Some("me"), Some(look(101_000)));
         assert_eq!(offset_of(&peers), None);
         // Written between 101,000 and 102,010, and its time is at most 2 s older.
-        peers.note(&[announced("a", 161_000, 2), own.clone()], Some("me"), look(102_000));
+        peers.note(&[announced("a", 161_000, 2), own.clone()], Some("me"), Some(look(102_000)));
         let (offset, error) = offset_of(&peers).unwrap();
         assert_eq!((offset, error), (161_000 - 100_505, 1_506));
         // It stays until the next one. A look that took too long, and one after this clock was set back, say nothing.
-        peers.note(&[announced("a", 161_000, 2)], Some("me"), look(103_000));
-        peers.note(&[announced("a", 175_000, 3)], Some("me"), look(123_000));
-        peers.note(&[announced("a", 176_000, 4)], Some("me"), look(90_000));
+        peers.note(&[announced("a", 161_000, 2)], Some("me"), Some(look(103_000)));
+        peers.note(&[announced("a", 175_000, 3)], Some("me"), Some(look(123_000)));
+        peers.note(&[announced("a", 176_000, 4)], Some("me"), Some(look(90_000)));
         assert_eq!(offset_of(&peers), Some((offset, error)));
         // A server that does not tell its time, as those of the version before.
-        peers.note(&[announced("b", 0, 9)], Some("me"), look(91_000));
-        peers.note(&[announced("b", 0, 10)], Some("me"), look(92_000));
+        peers.note(&[announced("b", 0, 9)], Some("me"), Some(look(91_000)));
+        peers.note(&[announced("b", 0, 10)], Some("me"), Some(look(92_000)));
         assert_eq!(offset_of(&peers), None);
     }
 
