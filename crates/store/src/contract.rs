@@ -283,7 +283,8 @@ pub trait Store: Send + Sync + 'static {
     fn health(&self) -> Result<()>;
 
     /// For how long the store has not answered: the time since the beginning of the last call whose answer proves that
-    /// the newest state was read or written. What this server knew then was true then, so it has missed nothing that is
+    /// the newest state was read or written. If a running watch is not known to have everything until that moment, it is
+    /// the time since the last moment until which it has. So a server that reads its watches has missed nothing that is
     /// older than this. Zero for an engine in this process.
     ///
     /// An engine on other machines asks by itself, so that this stays small while no caller asks. It costs no call.

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use super::freshness::HeadLook;
 use super::peers::{Announced, Look, Peers};
 use super::proto::{
     DeleteRangeRequest, KeyValue, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest,
@@ -118,6 +119,7 @@ impl Session {
         beats.spawn(async move {
             while let Some(session) = session.upgrade() {
                 session.look_at_members().await;
+                session.look_at_head().await;
                 // Otherwise the two tasks would keep the session for each other when its store is dropped.
                 drop(session);
                 sleep(BEAT).await;
@@ -164,6 +166,15 @@ impl Session {
                 }
                 is_new
             });
+        }
+    }
+
+    /// Looks at the head, so that watches know until when they have everything.
+    async fn look_at_head(&self) {
+        let looked = Instant::now();
+        if let Ok(read) = self.shared.range(self.shared.head_range()).await {
+            let newest = read.kvs.first().map_or(0, |head| head.mod_revision);
+            self.shared.freshness.note_head(HeadLook { newest, looked });
         }
     }
 

@@ -8,6 +8,7 @@
 mod commit;
 mod connection;
 mod fleet;
+mod freshness;
 mod layout;
 mod list;
 mod observed;
@@ -458,7 +459,7 @@ impl Store for Etcd {
     }
 
     fn silence(&self) -> Duration {
-        self.shared.client.silence()
+        self.shared.client.silence().max(self.shared.freshness.age(Instant::now()))
     }
 
     fn figures(&self) -> Figures {

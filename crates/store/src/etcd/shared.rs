@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tonic::Status;
 
+use super::freshness::Freshness;
 use super::layout::{Keys, Timeline};
 use super::observed::Observed;
 use super::presence::Presence;
@@ -53,6 +54,7 @@ pub(super) struct Shared {
     warned_of_compaction: AtomicBool,
     loses_deletions: AtomicBool,
     pub(super) observed: Observed,
+    pub(super) freshness: Arc<Freshness>,
 }
 
 /// The newest revisions of etcd that were seen in an epoch.
@@ -109,6 +111,7 @@ impl Shared {
             warned_of_compaction: AtomicBool::new(false),
             loses_deletions: AtomicBool::new(false),
             observed: Observed::default(),
+            freshness: Arc::default(),
         }
     }
 

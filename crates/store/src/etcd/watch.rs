@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Streaming;
 
+use super::freshness::{HeadLook, WatchFreshness};
 use super::layout::{Stored, no_header};
 use super::proto::{Event as RawEvent, KeyValue, RangeRequest, WatchCreateRequest, WatchResponse};
 use super::rpc;
@@ -107,6 +108,11 @@ pub(super) struct Reader {
     pending: Vec<RawEvent>,
     /// Whole transactions that were read and not taken.
     ready: VecDeque<Batch>,
+    /// The last look at the head that the reader knows of.
+    looked: Instant,
+    /// The look at the head until which the reader has still to deliver everything. It stays until that is done: otherwise
+    /// a reader that is always a little late would never have everything.
+    wanted: Option<HeadLook>,
 }
 
 /// Why a stream ended.
@@ -135,13 +141,16 @@ impl Reader {
             head_version: None,
             pending: Vec::new(),
             ready: VecDeque::new(),
+            looked: Instant::now(),
+            wanted: None,
         }
     }
 
     async fn run(mut self, batches: mpsc::Sender<Result<Batch>>) {
         let mut closing = self.shared.is_closed.subscribe();
+        let freshness = self.shared.freshness.begin(Instant::now());
         let error = tokio::select! {
-            error = self.read_on(&batches) => error,
+            error = self.read_on(&batches, &freshness) => error,
             () = async { closing.wait_for(|closed| *closed).await.map(drop).unwrap_or_default() } => closed(),
         };
         // The caller may be gone.
@@ -149,11 +158,15 @@ impl Reader {
     }
 
     /// Reads until the watch is over.
-    async fn read_on(&mut self, batches: &mpsc::Sender<Result<Batch>>) -> Error {
+    async fn read_on(
+        &mut self,
+        batches: &mpsc::Sender<Result<Batch>>,
+        freshness: &WatchFreshness,
+    ) -> Error {
         let mut pause = FIRST_PAUSE;
         loop {
             let before = self.next;
-            match self.read_stream(batches).await {
+            match self.read_stream(batches, freshness).await {
                 End::Over(error) => return error,
                 // Only the first of several attempts: an outage can last.
                 End::Lost(reason) if pause == FIRST_PAUSE || self.next != before => {
@@ -171,7 +184,11 @@ impl Reader {
         }
     }
 
-    async fn read_stream(&mut self, batches: &mpsc::Sender<Result<Batch>>) -> End {
+    async fn read_stream(
+        &mut self,
+        batches: &mpsc::Sender<Result<Batch>>,
+        freshness: &WatchFreshness,
+    ) -> End {
         let mut stream = match self.open().await {
             Ok(stream) => stream,
             Err(end) => return end,
@@ -179,9 +196,10 @@ impl Reader {
         loop {
             let Ok(read) = timeout(SILENCE, stream.message()).await else {
                 match self.check_silence().await {
-                    Ok(()) => continue,
+                    Ok(()) => self.note_freshness(freshness),
                     Err(end) => return end,
                 }
+                continue;
             };
             let end = match read {
                 Ok(Some(response)) => self.take_checked(response).await.err(),
@@ -196,6 +214,19 @@ impl Reader {
             if let Some(end) = end {
                 return end;
             }
+            self.note_freshness(freshness);
+        }
+    }
+
+    /// Notes until when the reader has delivered everything, if it has got further.
+    fn note_freshness(&mut self, freshness: &WatchFreshness) {
+        // While events come, they can be late, and the looks are those of the session.
+        if let Some(head) = self.shared.freshness.head().filter(|head| head.looked > self.looked) {
+            self.looked = head.looked;
+            self.wanted.get_or_insert(head);
+        }
+        if let Some(wanted) = self.wanted.take_if(|wanted| wanted.newest < self.next) {
+            freshness.has_everything_until(wanted.looked);
         }
     }
 
@@ -217,9 +248,12 @@ impl Reader {
 
     /// Checks that a silent stream misses nothing. An event may be on the way, so one look does not decide.
     async fn check_silence(&mut self) -> std::result::Result<(), End> {
+        let looked = Instant::now();
         match self.shared.now().await {
             Ok(now) if self.shared.timeline().epoch().number == self.epoch => {
-                let is_behind = self.shared.timeline().physical(now.revision) >= self.next;
+                let newest = self.shared.timeline().physical(now.revision);
+                self.wanted.get_or_insert(HeadLook { newest, looked });
+                let is_behind = newest >= self.next;
                 self.looks = if is_behind { self.looks + 1 } else { 0 };
                 if self.looks < self.patience {
                     return Ok(());

@@ -11,6 +11,7 @@ mod rotation;
 #[path = "../common/seal.rs"]
 mod seal;
 mod server;
+mod stalled;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
