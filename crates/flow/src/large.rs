@@ -6,12 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use postern_meta::status::ApiError;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::account::{OwnerAccount, Slot};
 use super::fair_queue::FairQueue;
@@ -55,6 +57,19 @@ impl LargeThreads {
     }
 }
 
+/// The shortest time between two lines about panics.
+const PANIC_LINE_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Logs a panic, at most once a minute: a client can repeat the request.
+fn log_panic() {
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut last = LAST.lock();
+    if last.is_none_or(|last| last.elapsed() >= PANIC_LINE_INTERVAL) {
+        *last = Some(Instant::now());
+        tracing::error!("a request on the threads for large work has panicked");
+    }
+}
+
 fn run_jobs(received: &Mutex<Receiver<Job>>) {
     lower_thread_priority(NICE);
     loop {
@@ -62,7 +77,7 @@ fn run_jobs(received: &Mutex<Receiver<Job>>) {
         let Ok(job) = job else { return };
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
             // The task that waits for the result finds its channel closed, and answers 500.
-            tracing::error!("a request on the threads for large work has panicked");
+            log_panic();
         }
     }
 }

@@ -5,6 +5,7 @@
 //! then [`main`].
 
 mod agent;
+mod client_flags;
 mod etcd_flags;
 mod health;
 mod keyring_flags;

@@ -15,6 +15,7 @@ use postern_server::{
 };
 use serde::Deserialize;
 
+use crate::client_flags::ClientFlags;
 use crate::etcd_flags::EtcdFlags;
 
 /// The commit of the sources, from the build script.
@@ -61,6 +62,10 @@ pub(crate) struct Serve {
     #[command(flatten)]
     #[serde(flatten)]
     etcd: EtcdFlags,
+
+    #[command(flatten)]
+    #[serde(flatten)]
+    clients: ClientFlags,
 
     /// The address to listen on; port 0 selects a free port [default: 127.0.0.1:8443]
     #[arg(long, env = "POSTERN_LISTEN", value_name = "ADDRESS:PORT")]
@@ -322,6 +327,7 @@ impl Serve {
         let store = given.remote_store()?;
         let keyring = given.keyring()?;
         let certificate = given.certificate()?;
+        let client_flags = given.clients.clone();
         for host in given.hosts.iter().chain(&given.member_host) {
             check_host(host)?;
         }
@@ -371,6 +377,8 @@ impl Serve {
             },
             advertised_version: given.advertise_version,
             console: given.console.unwrap_or(true),
+            clients: client_flags.addresses()?,
+            max_login_failures: client_flags.max_login_failures()?,
         };
         let observation = Observation {
             service: "postern",
@@ -513,6 +521,7 @@ impl Serve {
             transit_ca_file: self.transit_ca_file.or(other.transit_ca_file),
             store: self.store.or(other.store),
             etcd: self.etcd.or(other.etcd),
+            clients: self.clients.or(other.clients),
             listen: self.listen.or(other.listen),
             hosts: list_or(self.hosts, other.hosts),
             member_host: self.member_host.or(other.member_host),

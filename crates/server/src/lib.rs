@@ -24,6 +24,7 @@ mod transit;
 mod wire;
 
 pub use postern_flow::Limits;
+pub use postern_listen::Networks;
 pub use postern_proxy::UpstreamAddresses;
 pub use postern_registry::admit::KeyPolicy;
 pub use postern_registry::clock::{Source, System};
@@ -35,6 +36,7 @@ pub use data_dir::DataDir;
 pub use endpoints::version::Build;
 pub use gateway::GatewaySettings;
 pub use keyring::KeyringSetting;
+pub use pipeline::{ClientAddresses, DEFAULT_LOGIN_FAILURES};
 pub use postern_store::RemoteStore;
 pub use postern_store::etcd::{EtcdAccess, Password};
 pub use start::{Running, Settings, Welcome, host_name, init, open};

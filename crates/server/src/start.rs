@@ -38,7 +38,7 @@ use crate::endpoints::version::{self, Build};
 use crate::gateway::{self, GatewaySettings, MemberTrust};
 use crate::keyring::{KeySource, KeyringSetting};
 use crate::members::{self, Membership};
-use crate::pipeline::{Server, Storage};
+use crate::pipeline::{ClientAddresses, Server, Storage};
 use crate::sso::refresh;
 use crate::supervise::{on_own_thread, supervise};
 use crate::tls::{self, AuthoritySource, CertificateSource, GivenCertificate};
@@ -93,6 +93,10 @@ pub struct Settings {
     pub advertised_version: Option<String>,
     /// Whether the web console is served.
     pub console: bool,
+    /// How the address of a client is found behind proxies.
+    pub clients: ClientAddresses,
+    /// The failed logins that one address may have in a minute.
+    pub max_login_failures: u32,
 }
 
 /// The result of a start, for the operator.
@@ -188,7 +192,10 @@ pub async fn open(
         tls.served,
         (settings.gateway.clone(), member_name(&settings, address), members),
     );
-    let server = Arc::new(server.with_console(settings.console.then(Console::open).flatten()));
+    let server = server
+        .with_console(settings.console.then(Console::open).flatten())
+        .with_clients(settings.clients.clone(), settings.max_login_failures);
+    let server = Arc::new(server);
     let acceptor = TlsAcceptor::from(tls.config);
     let mut serving = JoinSet::new();
     serving.spawn(listen::serve(server.clone(), listener, acceptor, settings.drain_timeout));

@@ -13,6 +13,7 @@ mod victims;
 
 mod connections;
 mod fairness;
+mod login_floods;
 mod logins;
 mod quotas;
 mod refusals;

@@ -164,7 +164,7 @@ async fn the_rate_limit_of_the_server_is_understood() {
         while post_form(&client, "subject_token=refused").await.status != 429 {}
         // A new minute may have begun.
         let output = user.run(&login).await;
-        output.err.contains("too many requests for logins").then_some(())
+        output.err.contains("too many failed logins").then_some(())
     })
     .await;
 }

@@ -96,12 +96,26 @@ async fn a_server_without_a_tunnel_hands_a_request_to_one_that_has_one() {
         (found["reason"] == "ServersMissing").then_some(())
     })
     .await;
-    // No caller gets through without the token of a server.
+    // No caller gets through without the token of a server: the path is then one that does not exist.
     let uid = admin.get(&path("clusters", "member")).send().await.expect(200);
     let uid = uid["metadata"]["uid"].as_str().unwrap();
     let relay = format!("/kubernetes/relay/{uid}/kubernetes/cluster/version");
-    admin.get(&relay).send().await.expect(401);
-    admin.get(&relay).header("platform-member-token", "x").send().await.expect(401);
+    admin.get(&relay).header("platform-member-token", "a.b.c").send().await.expect(404);
+    let ask =
+        || admin.get(&relay).without("authorization").header("platform-member-token", "a.b.c");
+    ask().send().await.expect(401);
+    wait::until("the record", async || {
+        let records = servers[0].home().records();
+        let failed = |one: &&serde_json::Value| one["responseStatus"]["code"] == 401;
+        records.iter().filter(failed).find(|one| one["requestURI"] == relay.as_str()).map(drop)
+    })
+    .await;
+    wait::until("the limit of failures", async || (ask().send().await.status == 429).then_some(()))
+        .await;
+    // The other servers have the same address here. Their tokens are valid, so they are not refused.
+    for server in &servers {
+        until_reached(&server.client().with_token(ada.token())).await;
+    }
     agent.stop().await;
 }
 

@@ -177,7 +177,9 @@ async fn who_may_ask_for_a_code() {
     }
     let begun = admin.post(SESSION).send().await;
     begun.expect(201);
-    assert_eq!(admin.with_token(&value(&begun)).post(CODE).send().await.status, 403, "a session");
+    let with_session = admin.post(CODE).without("authorization").header("x-postern-console", "1");
+    let cookie = format!("__Host-postern={}", value(&begun));
+    assert_eq!(with_session.header("cookie", &cookie).send().await.status, 403, "a session");
     let (code, _) = code(&admin).await;
     let acting =
         admin.with_token(&code).post(SESSION).header("impersonate-user", "ada").send().await;

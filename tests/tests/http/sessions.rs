@@ -3,6 +3,7 @@
 use postern_tests::http::{Client, Request, Response};
 use postern_tests::objects::{GROUP, collection, make, secret, secrets};
 use postern_tests::rights::{allow, path, rule, rule_on, set, user, with_key};
+use postern_tests::watching::Watch;
 use postern_tests::{Form, Home, Random, Server, Setup, wait};
 use serde_json::{Value, json};
 
@@ -98,16 +99,13 @@ async fn a_session_is_a_key_that_ends_with_the_key_of_its_login() {
         name
     );
     // A session begins with a key alone, for the caller alone, and is no key for another session.
-    let bearer = admin.with_token(&browser.value);
-    assert_eq!(bearer.post(SESSION).send().await.status, 403);
     assert_eq!(browser.status("POST", SESSION).await, 403);
     assert_eq!(admin.post(SESSION).header("impersonate-user", "ada").send().await.status, 403);
     assert_eq!(key.get(SESSION).send().await.status, 404);
     assert_eq!(key.delete(SESSION).send().await.status, 404);
     for method in ["POST", "DELETE"] {
-        let dry = browser.client.with_token(&browser.value);
-        let dry = dry.request(method, &format!("{SESSION}?dryRun=All")).send().await;
-        assert_eq!(dry.status, 400, "{method}");
+        let dry = browser.status(method, &format!("{SESSION}?dryRun=All")).await;
+        assert_eq!(dry, 400, "{method}");
     }
     assert_eq!(key.put(SESSION).json(&json!({})).send().await.status, 405);
     assert_eq!(admin.get(&format!("{GROUP}/consolesessions")).send().await.status, 404);
@@ -132,7 +130,8 @@ async fn a_logout_deletes_the_key_and_clears_the_browser() {
     let admin = server.client();
     let ada = user(&admin, "ada").await;
     let (one, other) = (Browser::log_in(&ada).await, Browser::log_in(&ada).await);
-    let mut watch = one.client.with_token(&one.value).watch(&collection("users"), "").await;
+    let watching = one.request("GET", &format!("{}?watch=true", collection("users")));
+    let mut watch = Watch::new(watching.stream().await);
     let reply = one.request("DELETE", SESSION).send().await;
     reply.expect(200);
     assert_eq!(reply.header("clear-site-data"), Some(r#""cache", "cookies", "storage""#));
@@ -285,33 +284,51 @@ async fn the_cookie_counts_only_for_requests_of_the_console() {
 }
 
 #[tokio::test]
-async fn logins_are_limited_for_each_address() {
-    let server = Server::start().await;
+async fn failed_logins_are_limited_for_each_address_and_successful_ones_are_not() {
+    let server = Setup::on(&Home::new()).argument("--max-login-failures=5").start().await;
     let admin = server.client();
     let from = |last: u8| admin.from_address(std::net::IpAddr::from([127, 0, 0, last]));
     let (one, other) = (from(7), from(8));
-    let mut codes = Vec::new();
-    // At most one minute begins meanwhile.
-    for _ in 0..61 {
-        let reply = one.get("/auth/methods").without("authorization").send().await;
-        codes.push(reply.status);
-        if reply.status == 429 {
-            assert!(reply.header("retry-after").is_some());
-            break;
-        }
+    for _ in 0..20 {
+        one.get("/auth/methods").without("authorization").send().await.expect(200);
+        one.get(SESSION).without("authorization").send().await.expect(401);
     }
-    assert_eq!(codes.last(), Some(&429), "{codes:?}");
-    assert!(codes.len() > 30, "{codes:?}");
+    let keys = [admin.token(), user(&admin, "ada").await.token()].map(str::to_owned);
+    for key in keys.iter().cycle().take(20) {
+        one.with_token(key).post(SESSION).send().await.expect(201);
+    }
+    // At most one minute begins meanwhile.
+    let mut codes = Vec::new();
+    while codes.last() != Some(&429) {
+        assert!(codes.len() < 12, "{codes:?}");
+        let reply = one.with_token("pst_wrong").post(SESSION).send().await;
+        assert!(reply.status == 401 || reply.header("retry-after").is_some(), "{codes:?}");
+        codes.push(reply.status);
+    }
+    assert!(codes.len() > 5, "{codes:?}");
     // A browser speaks HTTP/2: it must see the code as well.
     let http2 =
         Client::http2(server.kubeconfig()).from_address(std::net::IpAddr::from([127, 0, 0, 7]));
-    let refused = http2.post(SESSION).send().await;
+    let refused = http2.with_token("pst_wrong").post(SESSION).send().await;
     assert!(refused.status == 429 && refused.header("retry-after").is_some(), "{}", refused.status);
-    other.post(SESSION).send().await.expect(201);
+    // Neither another address nor a valid key at this one pays for it.
+    other.with_token("pst_wrong").post(SESSION).send().await.expect(401);
+    one.post(SESSION).send().await.expect(201);
     one.get(&selves()).send().await.expect(200);
-    // Without a session, reading and ending one counts as well.
-    let ask = one.request("DELETE", SESSION).without("authorization");
-    assert_eq!(ask.send().await.status, 429);
+    // What needs no key yet is refused, and a browser gets a page.
+    let start = || one.get("/auth/oidc/none/start").without("authorization");
+    let page = start().header("accept", "text/html,*/*;q=0.8").send().await;
+    assert!(
+        page.header("retry-after").is_some()
+            && page.header("content-type").unwrap().starts_with("text/")
+    );
+    let text = page.expect_text(429);
+    assert!(
+        text.contains("too many failed logins from this address") && text.contains("Wait "),
+        "{text}"
+    );
+    let start = start().send().await;
+    assert_eq!(start.expect(429)["kind"], "Status");
 }
 
 /// A logout that is refused would leave the session open.
@@ -324,7 +341,7 @@ async fn a_session_is_read_and_ended_however_many_logins_there_were() {
         browser.request("GET", SESSION).send().await.expect(200);
     }
     for _ in 0..61 {
-        if admin.get("/auth/methods").without("authorization").send().await.status == 429 {
+        if admin.with_token("pst_wrong").post(SESSION).send().await.status == 429 {
             break;
         }
     }
@@ -352,10 +369,35 @@ async fn a_session_that_is_not_used_ends_although_it_watches() {
     assert_eq!(refused.json()["message"], "access key expired");
     assert_eq!(busy.status("GET", &me).await, 200);
     // The header is for cookies: a key is used by each request.
-    let bearer = admin.with_token(&busy.value);
-    let before = admin.get(&path("ownedaccesskeys", &busy.access_key)).send().await.expect(200);
-    assert!(before["status"]["lastActivity"].is_string());
-    bearer.get(&selves()).header("x-postern-background", "1").send().await.expect(200);
+    let key = with_key(&admin, "used", json!({ "user": "admin" })).await;
+    key.get(&selves()).header("x-postern-background", "1").send().await.expect(200);
+    let used = admin.get(&path("ownedaccesskeys", "used")).send().await.expect(200);
+    assert!(used["status"]["lastActivity"].is_string());
+}
+
+/// A value that was read from the cookie would otherwise be a key on every machine, without the conditions of the cookie.
+#[tokio::test]
+async fn the_value_of_a_session_is_no_bearer_token() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let browser = Browser::log_in(&admin).await;
+    let bearer = admin.with_token(&browser.value);
+    for request in [
+        bearer.get(&selves()),
+        bearer.get(SESSION),
+        bearer.post(SESSION),
+        bearer.post("/auth/code"),
+    ] {
+        let refused = request.send().await;
+        assert!(refused.expect_text(401).contains("only in its cookie"), "{}", refused.text());
+    }
+    // Also not on a connection on which the session was used.
+    let mut connection = admin.connect().await.unwrap();
+    let used = browser.request("GET", &selves()).try_send_on(&mut connection).await.unwrap();
+    used.expect(200);
+    let refused = bearer.get(&selves()).try_send_on(&mut connection).await.unwrap();
+    assert_eq!(refused.status, 401);
+    assert_eq!(browser.status("GET", &selves()).await, 200);
 }
 
 #[tokio::test]

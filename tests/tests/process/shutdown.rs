@@ -1,9 +1,9 @@
 //! SIGTERM: requests in flight are finished, open connections are closed, and the exit code is 0.
 
 use postern_tests::http::Client;
-use postern_tests::objects::{secret, secret_path, secrets};
+use postern_tests::objects::{collection, secret, secret_path, secrets};
 use postern_tests::slow::slow_body;
-use postern_tests::{Server, Setup, wait};
+use postern_tests::{Home, Server, Setup, wait};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 #[tokio::test]
@@ -45,6 +45,35 @@ async fn begin_shutdown(server: &Server, client: &Client) {
         (!result.is_ok_and(|reply| reply.status == 200)).then_some(())
     })
     .await;
+}
+
+/// A balancer loses the write that it sends on a connection which the server closes at the same time.
+#[tokio::test]
+async fn connections_announce_their_end_during_the_shutdown_delay() {
+    let home = Home::new();
+    let mut server = Setup::on(&home).argument("--shutdown-delay=5s").start().await;
+    let (one, two) = (server.client(), Client::http2(server.kubeconfig()));
+    let me = collection("selves/me");
+    let (mut first, mut second) = (one.connect().await.unwrap(), two.connect().await.unwrap());
+    let reply = one.get(&me).try_send_on(&mut first).await.unwrap();
+    assert_eq!((reply.status, reply.header("connection")), (200, None));
+    two.get(&me).try_send_on(&mut second).await.unwrap().expect(200);
+    server.terminate();
+    wait::until("readiness to fail", async || {
+        (one.get("/readyz").send().await.status != 200).then_some(())
+    })
+    .await;
+    let reply = one.get(&me).try_send_on(&mut first).await.unwrap();
+    assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
+    wait::until("the end of the HTTP/2 connection", async || {
+        let again = two.get(&me).try_send_on(&mut second).await;
+        again.map_or(Some(()), |reply| (reply.status != 200).then_some(()))
+    })
+    .await;
+    // New ones are still served: a balancer may not have noticed yet.
+    two.get(&me).send().await.expect(200);
+    one.get(&me).send().await.expect(200);
+    assert!(server.ended().await.success());
 }
 
 async fn assert_stored(mut server: Server) {

@@ -43,6 +43,8 @@ fn settings(dir: &Path) -> Settings {
         namespaces: crate::GivenNames::default(),
         advertised_version: None,
         console: false,
+        clients: crate::ClientAddresses::default(),
+        max_login_failures: crate::DEFAULT_LOGIN_FAILURES,
     }
 }
 

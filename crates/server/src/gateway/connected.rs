@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use postern_registry::controllers::connected_agents;
 use postern_registry::registry::Registry;
+use postern_telemetry::log_limited;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::tunnels::{AgentsOfCluster, TunnelRegistry};
@@ -53,7 +54,7 @@ async fn write_all(registry: &Arc<Registry>, tunnels: &TunnelRegistry, is_check:
         let written =
             connected_agents::write(registry, cluster, tunnels.server(), &agents, is_live).await;
         if let Err(error) = written {
-            tracing::warn!(cluster = name, "cannot write the connected agents: {error}");
+            log_limited!(warn, for &name, cluster = name, "cannot write the connected agents: {error}");
         }
     }
 }

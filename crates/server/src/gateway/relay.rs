@@ -2,18 +2,17 @@
 //! (`docs/adr/0055-servers-hand-requests-to-each-other.md`). The first server has decided, recorded and counted the
 //! request. The second one only sends it on through a tunnel. The token of a server is a JWT.
 
-use std::sync::Arc;
-
 use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use postern_auth::endpoint_token::{Verifier, member_audience};
-use postern_meta::status::{ApiError, Reason};
+use postern_meta::status::ApiError;
 use postern_proxy::{
     Forward, ProxyBody, SecretBytes, Session, Upstream, UpstreamAddresses, UpstreamConfig,
 };
 use postern_registry::controllers::connected_agents;
 use postern_registry::registry::Registry;
+use postern_telemetry::log_limited;
 
 use super::Gateway;
 use super::agent::AgentRoute;
@@ -85,23 +84,37 @@ pub(super) fn token(
     Ok((TOKEN, own_token::header(registry, "", member_audience(member))?))
 }
 
-/// Whether a request comes from another server.
-pub(crate) fn is_relayed(path: &str) -> bool {
-    path.starts_with(PREFIX)
+/// A request on the path of other servers.
+pub(crate) enum Relay {
+    /// Not on this path, or the store has no other servers: a request as any other one.
+    None,
+    /// It has a valid token of another server.
+    Valid,
+    /// It has no valid token. It is then a request for a path that does not exist, and counts as a failed authentication.
+    Refused,
 }
 
-/// Sends a request of another server through a tunnel. It is never handed to a third one.
+/// Whether a request comes from another server.
+pub(crate) fn check(
+    gateway: &Gateway,
+    registry: &Registry,
+    request: &Request<IncomingBody>,
+) -> Relay {
+    if !request.uri().path().starts_with(PREFIX) || registry.servers().members().is_none() {
+        return Relay::None;
+    }
+    if has_token(gateway, registry, request.headers()) { Relay::Valid } else { Relay::Refused }
+}
+
+/// Sends a request of another server through a tunnel, after [`check`]. It is never handed to a third one.
 ///
 /// # Errors
-/// - 401 without a valid token of another server for this one
-/// - 503 when no tunnel is open, or the agent does not answer
+/// 503 when no tunnel is open, or the agent does not answer
 pub(crate) async fn serve(
     gateway: &Gateway,
-    registry: &Arc<Registry>,
     request: Request<IncomingBody>,
 ) -> Result<Response<ProxyBody>, ApiError> {
     let (mut head, body) = request.into_parts();
-    check_token(gateway, registry, &head)?;
     let no_tunnel =
         || ApiError::unavailable("the agent of the cluster has no tunnel to this server", Some(1));
     let path = head.uri.path_and_query().map(PathAndQuery::as_str).unwrap_or_default();
@@ -126,24 +139,19 @@ pub(crate) async fn serve(
         .map_err(failed)
 }
 
-fn check_token(
-    gateway: &Gateway,
-    registry: &Registry,
-    head: &http::request::Parts,
-) -> Result<(), ApiError> {
-    let mut tokens = head.headers.get_all(TOKEN).iter();
-    let refused = || ApiError::new(401, Reason::Unauthorized, "Unauthorized");
-    let (Some(token), None) = (tokens.next(), tokens.next()) else { return Err(refused()) };
-    let token = token.to_str().map_err(|_| refused())?;
+/// Whether the headers have a valid token of another server for this one.
+fn has_token(gateway: &Gateway, registry: &Registry, headers: &HeaderMap) -> bool {
+    let mut tokens = headers.get_all(TOKEN).iter();
+    let (Some(token), None) = (tokens.next(), tokens.next()) else { return false };
+    let Ok(token) = token.to_str() else { return false };
     let audience = member_audience(gateway.tunnels().server());
     let verifier = Verifier::new(registry.token_policy().issuer.clone(), [audience]);
     verifier.set_keys(registry.cache().signing_keys().public());
     match verifier.verify(token, registry.source().now().unix_seconds()) {
-        Ok(token) if token.claims.sub == own_token::SUBJECT => Ok(()),
-        Ok(_) => Err(refused()),
+        Ok(token) => token.claims.sub == own_token::SUBJECT,
         Err(why) => {
-            tracing::info!("a request of another server was refused: {why}");
-            Err(refused())
+            log_limited!(info, "a request of another server was refused: {why}");
+            false
         }
     }
 }

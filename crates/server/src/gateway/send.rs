@@ -17,7 +17,7 @@ use postern_flow::{Requester, WatchPermit, too_many_requests};
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{Forward, ProxyError, UNREACHABLE};
 use postern_registry::registry::Registry;
-use postern_telemetry::{Span, SpanKind, span};
+use postern_telemetry::{Span, SpanKind, log_limited, span};
 use tokio::sync::watch;
 
 use super::session::{self, Caller};
@@ -144,10 +144,7 @@ where
     upstream_span.set_status(answer.status().as_u16());
     if rejects_credential(&mut answer, &caller) {
         // The caller's own credential was never sent to the target.
-        return Err(bad_gateway(
-            "the target rejected the credential of the gateway: check the kubeconfig or the agent of \
-             the cluster",
-        ));
+        return Err(bad_gateway(rejection_of(caller.target.route())));
     }
     Ok(answer)
 }
@@ -181,6 +178,20 @@ fn rejects_credential<B>(answer: &mut Response<B>, caller: &Caller) -> bool {
     answer.status() == StatusCode::UNAUTHORIZED && !of_workload
 }
 
+/// The text for a rejected credential of the gateway. Tokens for agents are valid for a minute, so the clock of a server is the
+/// first thing to look at.
+fn rejection_of(route: &Route) -> &'static str {
+    match route {
+        Route::Agent(_) => {
+            "the agent of the cluster, or the server with its tunnel, rejected the token of this server: check that the \
+             clocks of all servers and of the agent agree, and then the agent"
+        }
+        Route::Kubeconfig(_) | Route::None(_) => {
+            "the target rejected the credential of the gateway: check the kubeconfig of the cluster"
+        }
+    }
+}
+
 fn bad_gateway(message: &str) -> ApiError {
     ApiError::new(502, Reason::Unknown, message)
 }
@@ -207,7 +218,8 @@ pub(super) fn failed(error: ProxyError) -> ApiError {
 
 /// The error for an unreachable target. Only the log has the reason.
 fn unreachable_target(why: &dyn std::fmt::Display) -> ApiError {
-    tracing::warn!("cannot reach a target: {why}");
+    let why = why.to_string();
+    log_limited!(warn, for &why, "cannot reach a target: {why}");
     ApiError::new(503, Reason::ServiceUnavailable, format!("the target {UNREACHABLE}"))
 }
 

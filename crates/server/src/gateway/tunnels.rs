@@ -18,6 +18,7 @@ use postern_meta::time::Timestamp;
 use postern_proxy::{Proxy, Tunnels};
 use postern_registry::clock::Source;
 use postern_registry::registry::agent_configs::access::AgentAccess;
+use postern_telemetry::log_limited;
 use postern_tunnel::{End, WAITING};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -288,7 +289,8 @@ impl OpenTunnel {
         let watched = async {
             let mut access = self.key.access.lock().await;
             let why = access.lost().await;
-            tracing::info!(cluster = access.cluster(), key = access.key(), "tunnels end: {why}");
+            let (cluster, key) = (access.cluster(), access.key());
+            log_limited!(info, for cluster, cluster, key, "tunnels end: {why}");
             self.key.lost.cancel();
         };
         let (cluster, agent) = (&self.cluster_uid, &self.agent);
@@ -297,7 +299,9 @@ impl OpenTunnel {
             tokio::select! {
                 end = carried.as_mut() => match end {
                     End::Done | End::Closed => tracing::debug!(cluster, agent, "a tunnel has ended"),
-                    end => tracing::info!(cluster, agent, "a tunnel has ended: {}", end.as_str()),
+                    end => {
+                        log_limited!(info, for cluster, cluster, agent, "a tunnel has ended: {}", end.as_str());
+                    }
                 },
                 () = self.key.lost.cancelled() => {}
                 () = watched.as_mut() => {}

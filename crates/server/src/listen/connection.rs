@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
@@ -17,10 +17,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use postern_listen::{GuardedIo, OpenConnection};
+use postern_listen::{GuardedIo, Moved, OpenConnection, read_proxy_header};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, MissedTickBehavior, Sleep, interval_at};
+use tokio::time::{Instant, MissedTickBehavior, Sleep, interval_at, sleep};
 use tokio_rustls::TlsAcceptor;
 
 use super::sending::{Outgoing, Sending, Transfer};
@@ -36,6 +36,10 @@ const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often a connection checks whether it must end.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long an HTTP/2 connection that begins during the shutdown serves requests until it announces its end: its client would
+/// otherwise connect again for each request.
+const LATE_CONNECTION_TIME: Duration = Duration::from_secs(1);
 
 /// How often HTTP/2 clients get a PING, and how long they have to respond.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -141,10 +145,11 @@ impl Connection {
 
     async fn served(
         self,
-        stream: TcpStream,
+        mut stream: TcpStream,
         tls: TlsAcceptor,
-        open: OpenConnection,
+        mut open: OpenConnection,
     ) -> Result<(), BoxError> {
+        self.read_proxy_header(&mut stream, &mut open).await?;
         let lingers = Arc::new(AtomicBool::new(false));
         // A connection that waits needs no room for its handshake, nor for the other protocol: both are boxed.
         let (io, speaks_http2) =
@@ -154,6 +159,30 @@ impl Connection {
             return Box::pin(self.http2(TokioIo::new(io))).await;
         }
         self.http1(TokioIo::new(io), lingers).await
+    }
+
+    /// Finds the client behind a trusted proxy that sends the PROXY protocol.
+    async fn read_proxy_header(
+        &self,
+        stream: &mut TcpStream,
+        open: &mut OpenConnection,
+    ) -> Result<(), BoxError> {
+        if !self.server.clients().has_proxy_header(self.client.peer.address()) {
+            return Ok(());
+        }
+        let Some(address) = Box::pin(read_proxy_header(stream)).await? else { return Ok(()) };
+        let counts = &self.server.metrics().connections;
+        match open.move_to(address) {
+            Moved::Admitted { evicted: false } => Ok(()),
+            Moved::Admitted { evicted: true } => {
+                counts.count_closed(Closed::Evicted);
+                Ok(())
+            }
+            Moved::Refused => {
+                counts.count_closed(Closed::Refused);
+                Err("there is no room for a connection of the client behind the proxy".into())
+            }
+        }
     }
 
     async fn http1(self, io: Io, lingers: Arc<AtomicBool>) -> Result<(), BoxError> {
@@ -206,28 +235,41 @@ impl Connection {
         let (body, leftover) = IncomingBody::with_leftover(incoming, &parts.headers);
         let request = Request::from_parts(parts, body);
         let mut reply = pipeline::handle(&self.server, &self.client, request, None).await;
-        if let Some(leftover) = leftover
-            && !leftover.read().await
-        {
+        let is_unread = match leftover {
+            Some(leftover) => !leftover.read().await,
+            None => false,
+        };
+        if is_unread {
+            lingers.store(true, Ordering::Release);
+        }
+        let switches = reply.response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if is_unread || (self.server.is_ending() && !switches) {
             let close = HeaderValue::from_static("close");
             reply.response.headers_mut().insert(header::CONNECTION, close);
-            lingers.store(true, Ordering::Release);
         }
         reply
     }
 
     async fn http2(self, io: Io) -> Result<(), BoxError> {
-        let mut draining = self.server.draining();
+        let (mut ending, mut draining) = (self.server.ending(), self.server.draining());
         let service = service_fn(|request| {
             let connection = self.clone();
             async move { connection.http2_response(request).await }
         });
         let builder = http2_builder(StreamExecutor(self.clone()));
         let mut connection = pin!(builder.serve_connection(io, service));
+        let announced = async {
+            if *ending.borrow() {
+                sleep(LATE_CONNECTION_TIME).await;
+            }
+            let _ = ending.wait_for(|ending| *ending).await;
+        };
         tokio::select! {
             ended = connection.as_mut() => return Ok(ended?),
-            _ = draining.wait_for(|draining| *draining) => connection.as_mut().graceful_shutdown(),
+            () = announced => {}
+            _ = draining.wait_for(|draining| *draining) => {}
         }
+        connection.as_mut().graceful_shutdown();
         Ok(connection.await?)
     }
 

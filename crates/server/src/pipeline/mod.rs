@@ -5,23 +5,25 @@
 
 mod agent_config;
 mod audit_events;
-mod auth_rate;
 mod browser_headers;
 mod client;
+mod client_address;
 mod gateway;
+mod login_failures;
 mod response_guard;
 mod server;
 mod sessions;
 mod tunnel;
 mod verbs;
 
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use postern_flow::budget::Charge;
 use postern_flow::too_many_requests;
 use postern_kinds::action::{Action, Handler, ServerAction};
@@ -36,14 +38,17 @@ use postern_telemetry::{
     RequestIds, SpanKind, in_current_request, request_span, sent_audit_id, span,
 };
 
-use self::browser_headers::BrowserHeaders;
+use self::browser_headers::{AUTH_PREFIX, BrowserHeaders};
 pub(crate) use self::client::Client;
+pub use self::client_address::ClientAddresses;
+pub(crate) use self::login_failures::LoginKind;
 pub(crate) use self::response_guard::{ResponseGuard, charge_stream};
+pub use self::server::DEFAULT_LOGIN_FAILURES;
 pub(crate) use self::server::{Server, Storage};
 use self::verbs::VerbRequest;
 use crate::audit::{self, AuditContext, SignIn};
 use crate::endpoints::{console, documents, health, jwks, version};
-use crate::gateway::relay;
+use crate::gateway::relay::{self, Relay};
 use crate::metrics::{self, Measured};
 use crate::sso::{self, Sso, Visit};
 use crate::stages::authenticate::{AuthenticationView, authenticate, names_a_key};
@@ -73,6 +78,16 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 pub(crate) struct Reply {
     pub(crate) response: Response<Body>,
     pub(crate) guard: ResponseGuard,
+}
+
+/// The sender of a request.
+#[derive(Clone, Copy)]
+struct Caller<'a> {
+    client: &'a Client,
+    /// The address of the client, which may be behind a proxy.
+    address: IpAddr,
+    /// The id of the request in the audit log.
+    audit_id: &'a HeaderValue,
 }
 
 /// The response to a request, with the warnings and the audit data that are added to it later.
@@ -130,36 +145,33 @@ async fn reply(
         return Reply { response, guard };
     }
     let browser_headers = BrowserHeaders::of(&request);
-    let is_of_session = is_of_session(&request);
-    if browser_headers == BrowserHeaders::Login
-        && !is_of_session
-        && let Some(mut response) =
-            rejected_login(server, client, &request, audit_id, &mut measured)
-    {
-        // Not a refused stream: a browser repeats that, and shows its page no code and no time to wait.
-        browser_headers.add_to(response.headers_mut());
-        return Reply { response: respond::finish(response, audit_id, &[], head), guard };
-    }
+    let address = server.clients.of(client.peer.address(), request.headers());
+    let caller = Caller { client, address, audit_id };
     if request.uri().path().ends_with(jwks::PATH) {
         // The keys are those of now. If the store does not answer, they are those that are known.
         let _ = server.registry.cache().wait_until_current().await;
     }
-    if relay::is_relayed(request.uri().path()) {
-        return relayed(server, client, request, guard).await;
-    }
+    let failed_relay = match relay::check(&server.gateway, &server.registry, &request) {
+        Relay::None => None,
+        Relay::Valid => return relayed(server, client, request, guard).await,
+        Relay::Refused => Some(LoginKind::Server),
+    };
     if Sso::serves(request.method(), request.uri().path()) {
-        return sign_in(server, client, request, guard, audit_id, browser_headers, measured).await;
+        return sign_in(server, caller, request, guard, browser_headers, measured).await;
     }
+    let counted_kind = failed_relay.or_else(|| is_login(&request).then_some(LoginKind::Person));
     let outcome = match public(server, &request, &mut measured) {
         Some(response) => {
             guard.has_clean_path = true;
             response.into()
         }
-        None => protected(server, client, request, audit_id, &mut measured, &mut guard).await,
+        None => protected(server, caller, request, &mut measured, &mut guard).await,
     };
     let mut response = respond::finish(outcome.response, audit_id, &outcome.warnings, head);
-    let has_no_session = is_of_session && response.status() == StatusCode::UNAUTHORIZED;
-    if has_no_session && let Err(error) = count_login(server, client) {
+    if let Some(kind) = counted_kind
+        && response.status() == StatusCode::UNAUTHORIZED
+        && let Err(error) = server.count_failure(kind, address)
+    {
         let refused = respond::error(&error, Format::Json, false);
         response = respond::finish(refused, audit_id, &[], head);
     }
@@ -187,78 +199,64 @@ fn line_of(request: &Request<IncomingBody>) -> String {
     audit::clean(&format!("{} {}", request.method(), request.uri().path())).into_owned()
 }
 
-/// Counts a request of a login.
-///
-/// # Errors
-/// 429 when there were too many.
-fn count_login(server: &Server, client: &Client) -> Result<(), ApiError> {
-    server.auth_rate.count(client.peer.address(), server.source.now().unix_seconds())
-}
-
-/// Checks that an address has not sent too many requests whose tokens were refused. Such a request counts when it is
-/// refused: many pipelines may have one address, and a provider may end many sessions at once.
-///
-/// # Errors
-/// 429 when there were too many.
-fn check_token_rate(server: &Server, client: &Client) -> Result<(), ApiError> {
-    server.token_rate.check(client.peer.address(), server.source.now().unix_seconds())
-}
-
-/// Counts or checks a request of a login. If it is one too many, it is recorded, and this is its response.
-fn rejected_login(
-    server: &Server,
-    client: &Client,
-    request: &Request<IncomingBody>,
-    audit_id: &HeaderValue,
-    measured: &mut Measured,
-) -> Option<Response<Body>> {
-    let path = request.uri().path();
-    let limited =
-        if Sso::needs_token(path) { check_token_rate } else { count_login }(server, client);
-    let error = limited.err()?;
-    let code = StatusCode::TOO_MANY_REQUESTS;
-    let of = (request.uri(), request.headers());
-    let record = SignIn::begin(&server.audit, of, client.peer.address(), audit_id);
-    record.end(code, Some(&error.status().message));
-    measured.set_public_path(path);
-    server.metrics.count(measured, code);
-    Some(sso::error(path, &error))
-}
-
-/// Whether a request reads or ends a session. It counts as a login only if there is no session: a user who has one must
-/// always be able to log out.
-fn is_of_session(request: &Request<IncomingBody>) -> bool {
-    request.uri().path() == parse::SESSION_PATH
-        && matches!(*request.method(), Method::GET | Method::HEAD | Method::DELETE)
+/// Whether a request begins a session, or something else that needs a key or a session at a path for logins. A 401 counts as
+/// a failed login, and a valid key is never refused for the failures of others at its address. A request that reads or
+/// ends a session is none: a browser whose session has ended sends it with each page.
+fn is_login(request: &Request<IncomingBody>) -> bool {
+    request.method() == Method::POST && request.uri().path().starts_with(AUTH_PREFIX)
 }
 
 /// Serves a request of a login, which needs no credential.
 async fn sign_in(
     server: &Arc<Server>,
-    client: &Client,
+    caller: Caller<'_>,
     request: Request<IncomingBody>,
     guard: ResponseGuard,
-    audit_id: &HeaderValue,
     browser_headers: BrowserHeaders,
     mut measured: Measured,
 ) -> Reply {
-    measured.set_public_path(request.uri().path());
-    let head = request.method() == Method::HEAD;
-    let path = request.uri().path().to_owned();
-    let has_console = server.console.is_some();
-    let visit = Visit { address: client.peer.address(), audit_id, has_console };
-    let mut response = match check_phase(server) {
-        Ok(()) => Box::pin(server.sso.serve(request, visit)).await,
-        Err(error) => sso::error(&path, &error),
+    let Caller { address, audit_id, .. } = caller;
+    let (path, head) = (request.uri().path().to_owned(), request.method() == Method::HEAD);
+    measured.set_public_path(&path);
+    let is_page = accepts_html(request.headers());
+    let refused = |error: &ApiError| sso::error(&path, error, is_page);
+    let kind = kind_of(&path);
+    let mut response = if let Err(error) = check_phase(server) {
+        refused(&error)
+    } else if let Err(error) = server.check_failures(kind, address) {
+        let of = (request.uri(), request.headers());
+        let record = SignIn::begin(&server.audit, of, address, audit_id);
+        record.end(StatusCode::TOO_MANY_REQUESTS, Some(&error.status().message));
+        refused(&error)
+    } else {
+        let visit = Visit { address, audit_id, has_console: server.console.is_some() };
+        let response = Box::pin(server.sso.serve(request, visit)).await;
+        if sso::is_failure(&response) {
+            // If it is one too many, the next request is the first that gets no answer.
+            let _ = server.count_failure(kind, address);
+        }
+        response
     };
-    if Sso::needs_token(&path) && sso::is_refused_token(&response) {
-        let now = server.source.now().unix_seconds();
-        // If it is one too many, the next request is the first that gets no answer.
-        let _ = server.token_rate.count(client.peer.address(), now);
-    }
     server.metrics.count(&measured, response.status());
+    // Not a refused stream: a browser repeats that, and shows its page no code and no time to wait.
     browser_headers.add_to(response.headers_mut());
     Reply { response: respond::finish(response, audit_id, &[], head), guard }
+}
+
+fn kind_of(path: &str) -> LoginKind {
+    if Sso::is_logout(path) {
+        LoginKind::Logout
+    } else if Sso::is_of_program(path) {
+        LoginKind::Token
+    } else {
+        LoginKind::Person
+    }
+}
+
+/// Whether a client wants a page: a browser that follows a link or a redirect.
+fn accepts_html(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
 /// Sends a request of another server on. That server has decided, recorded and counted it.
@@ -270,7 +268,7 @@ async fn relayed(
 ) -> Reply {
     guard.has_clean_path = true;
     let sent = match check_phase(server) {
-        Ok(()) => relay::serve(&server.gateway, &server.registry, request).await,
+        Ok(()) => relay::serve(&server.gateway, request).await,
         Err(error) => Err(error),
     };
     let response = match sent {
@@ -325,16 +323,15 @@ fn public(
 
 async fn protected(
     server: &Arc<Server>,
-    client: &Client,
+    caller: Caller<'_>,
     request: Request<IncomingBody>,
-    audit_id: &HeaderValue,
     measured: &mut Measured,
     guard: &mut ResponseGuard,
 ) -> Outcome {
     let (parts, body) = request.into_parts();
     let parsed = Parsed::new(parts);
     measured.set_request(&parsed);
-    let outcome = audited(server, client, &parsed, body, audit_id, guard).await;
+    let outcome = audited(server, caller, &parsed, body, guard).await;
     outcome.unwrap_or_else(|error| {
         let (format, by_accept) = encode::error_form(parsed.headers());
         let pretty = by_accept || encode::wants_pretty(&parsed).unwrap_or_default();
@@ -346,6 +343,7 @@ async fn protected(
 struct Exchange<'a> {
     server: &'a Arc<Server>,
     client: &'a Client,
+    address: IpAddr,
     audit: &'a mut AuditContext,
     guard: &'a mut ResponseGuard,
 }
@@ -353,16 +351,15 @@ struct Exchange<'a> {
 /// Serves a request, and records it in the audit log with its result.
 async fn audited(
     server: &Arc<Server>,
-    client: &Client,
+    caller: Caller<'_>,
     parsed: &Parsed,
     body: IncomingBody,
-    audit_id: &HeaderValue,
     guard: &mut ResponseGuard,
 ) -> Result<Outcome, ApiError> {
     check_phase(server)?;
-    let mut audit =
-        Box::new(AuditContext::begin(&server.audit, parsed, client.peer.address(), audit_id));
-    let mut exchange = Exchange { server, client, audit: &mut audit, guard };
+    let Caller { client, address, audit_id } = caller;
+    let mut audit = Box::new(AuditContext::begin(&server.audit, parsed, address, audit_id));
+    let mut exchange = Exchange { server, client, address, audit: &mut audit, guard };
     match identified(&mut exchange, parsed.clone(), body).await {
         Ok(outcome) => {
             let Outcome { response, warnings, created } = outcome;
@@ -412,7 +409,7 @@ fn acting(
     parsed: Parsed,
     body: IncomingBody,
 ) -> Result<(Acting, RequestBody), ApiError> {
-    let Exchange { server, client, audit, guard } = exchange;
+    let Exchange { server, client, audit, guard, .. } = exchange;
     let (digester, cache) = (server.registry.digester(), server.registry.cache());
     // The version is read first: the others are then at least as new as it says.
     let version = cache.access_version();
@@ -557,7 +554,7 @@ async fn act(
     scheduling: Scheduling,
     body: ReceivedBody,
 ) -> Result<Outcome, ApiError> {
-    let Exchange { server, audit, guard, client } = exchange;
+    let Exchange { server, audit, guard, address, .. } = exchange;
     let policy = server.registry.cache().policy();
     let decision = span("decision", SpanKind::Internal);
     let authorized = authorize(acting, policy).and_then(|authorized| {
@@ -571,7 +568,8 @@ async fn act(
         Authorized::Resource(parsed, permit) => {
             check_websocket(&parsed, can_switch(&permit))?;
             if is_session(&permit) {
-                return Box::pin(sessions::serve(server, client, (&parsed, &body), &permit)).await;
+                return Box::pin(sessions::serve(server, *address, (&parsed, &body), &permit))
+                    .await;
             }
             let permit = permit.received_at(scheduling.as_of);
             guard.reserve(verbs::answer_bytes(server, &permit, &body))?;

@@ -1,17 +1,20 @@
 //! `Server`: the parts of the server that all requests use.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use postern_flow::{Flow, Limits};
+use postern_meta::status::ApiError;
 use postern_registry::clock::Source;
 use postern_registry::registry::Registry;
 use postern_store::Store as _;
 use postern_store::seal::Sealed;
 use tokio::sync::watch;
 
-use super::auth_rate::AuthRate;
+use super::client_address::ClientAddresses;
+use super::login_failures::{LoginFailures, LoginKind};
 use crate::audit::Audit;
 use crate::endpoints::console::Console;
 use crate::endpoints::health::Condition;
@@ -26,6 +29,9 @@ use crate::tls::ServedCertificate;
 /// short drain uses half of its time.
 const LONGEST_SPREAD: Duration = Duration::from_secs(2);
 
+/// The failed logins of one address in a minute, unless the operator sets another number.
+pub const DEFAULT_LOGIN_FAILURES: u32 = 30;
+
 /// The parts of the server that all requests use.
 pub(crate) struct Server {
     pub(super) registry: Arc<Registry>,
@@ -33,16 +39,17 @@ pub(crate) struct Server {
     pub(super) audit: Arc<Audit>,
     pub(super) flow: Arc<Flow>,
     pub(super) metrics: Arc<Metrics>,
-    /// The rate limit of logins.
-    pub(super) auth_rate: AuthRate,
-    /// Of requests with tokens of providers. They do not use up the logins of people at the same address.
-    pub(super) token_rate: AuthRate,
+    /// The limits of failed logins.
+    login_failures: LoginFailures,
+    /// How the address of a client is found behind proxies.
+    pub(super) clients: ClientAddresses,
     /// The web console, if it is served.
     pub(super) console: Option<Console>,
     loaded: AtomicBool,
     pub(super) gateway: Arc<Gateway>,
     pub(super) sso: Arc<Sso>,
-    unready: AtomicBool,
+    /// Whether the shutdown has begun. Requests are still served.
+    ending: watch::Sender<bool>,
     draining: watch::Sender<bool>,
     /// The time within which all watches end; `None` before the shutdown.
     watches_end: watch::Sender<Option<Duration>>,
@@ -83,13 +90,13 @@ impl Server {
             audit,
             flow: Arc::new(Flow::new(limits)),
             metrics,
-            auth_rate: AuthRate::default(),
-            token_rate: AuthRate::default(),
+            login_failures: LoginFailures::new(DEFAULT_LOGIN_FAILURES),
+            clients: ClientAddresses::default(),
             console: None,
             loaded: AtomicBool::new(false),
             gateway,
             sso,
-            unready: AtomicBool::new(false),
+            ending: watch::Sender::new(false),
             draining: watch::Sender::new(false),
             watches_end: watch::Sender::new(None),
             storage,
@@ -102,6 +109,34 @@ impl Server {
     #[must_use]
     pub(crate) fn with_console(self, console: Option<Console>) -> Self {
         Self { console, ..self }
+    }
+
+    /// The same server with settings for its clients: the proxies before them, and the failed logins that one address may
+    /// have in a minute.
+    #[must_use]
+    pub(crate) fn with_clients(self, clients: ClientAddresses, max_login_failures: u32) -> Self {
+        Self { clients, login_failures: LoginFailures::new(max_login_failures), ..self }
+    }
+
+    /// How the address of a client is found behind proxies.
+    pub(crate) fn clients(&self) -> &ClientAddresses {
+        &self.clients
+    }
+
+    /// Checks that an address has not failed too often to log in.
+    ///
+    /// # Errors
+    /// 429 if it has.
+    pub(super) fn check_failures(&self, kind: LoginKind, address: IpAddr) -> Result<(), ApiError> {
+        self.login_failures.check(kind, address, self.source.now().unix_seconds())
+    }
+
+    /// Counts a failed login of an address.
+    ///
+    /// # Errors
+    /// 429 if it has failed too often.
+    pub(super) fn count_failure(&self, kind: LoginKind, address: IpAddr) -> Result<(), ApiError> {
+        self.login_failures.count(kind, address, self.source.now().unix_seconds())
     }
 
     /// Flow control: slots, byte budgets and rates.
@@ -139,10 +174,20 @@ impl Server {
         self.loaded.load(Ordering::Acquire)
     }
 
-    /// Starts a shutdown. Readiness fails, so that load balancers choose another server. All requests are still
-    /// served.
+    /// Starts a shutdown. Readiness fails, so that load balancers choose another server, and each connection announces
+    /// its end. All requests are still served.
     pub(crate) fn fail_readiness(&self) {
-        self.unready.store(true, Ordering::Release);
+        self.ending.send_replace(true);
+    }
+
+    /// A subscription to whether the shutdown has begun.
+    pub(crate) fn ending(&self) -> watch::Receiver<bool> {
+        self.ending.subscribe()
+    }
+
+    /// Whether the shutdown has begun.
+    pub(crate) fn is_ending(&self) -> bool {
+        *self.ending.borrow()
     }
 
     /// Continues a shutdown. Watches end one after the other, and new requests are rejected. Requests in progress have
@@ -178,7 +223,7 @@ impl Server {
             storage: self.storage.sealed.health().is_ok(),
             audit: self.audit.works(),
             cache: self.is_loaded() && self.registry.cache().keeps_up(),
-            draining: self.unready.load(Ordering::Acquire),
+            draining: self.is_ending(),
             shared_store: self.storage.sealed.fleet().is_some(),
         }
     }

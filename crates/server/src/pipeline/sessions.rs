@@ -1,5 +1,7 @@
 //! Serves the session of a browser: login, logout, login links, and what it is. The cookie is written here; `stages` reads it.
 
+use std::net::IpAddr;
+
 use http::header::{AUTHORIZATION, HeaderName, SET_COOKIE, USER_AGENT};
 use http::{HeaderValue, StatusCode};
 use postern_kinds::command_line_consent::{self, CommandLineConsent};
@@ -14,7 +16,7 @@ use postern_registry::actions::{command_line, refreshes};
 use postern_registry::permit::Permit;
 use serde::Deserialize as _;
 
-use super::{Client, Outcome, Server, verbs};
+use super::{Outcome, Server, verbs};
 use crate::stages::parse::{AUTHORIZE_PATH, CODE_PATH, Parsed};
 use crate::stages::session_cookie;
 use crate::wire::encode::Negotiated;
@@ -37,7 +39,7 @@ const PROVIDER_LOGOUT: HeaderName = HeaderName::from_static("x-postern-provider-
 /// 400 for a query; the errors of [`sessions`].
 pub(super) async fn serve(
     server: &Server,
-    client: &Client,
+    address: IpAddr,
     (parsed, body): (&Parsed, &ReceivedBody),
     permit: &Permit,
 ) -> Result<Outcome, ApiError> {
@@ -48,7 +50,7 @@ pub(super) async fn serve(
     }
     match permit.target().verb {
         Verb::Create if parsed.path() == AUTHORIZE_PATH => {
-            let status = consent(server, client, (parsed, body), permit).await?;
+            let status = consent(server, address, (parsed, body), permit).await?;
             let object = command_line::answered(permit, status)?;
             respond::object(&CommandLineConsent, StatusCode::OK, object, negotiated)
                 .map(Outcome::from)
@@ -61,8 +63,7 @@ pub(super) async fn serve(
             Ok(Outcome { response, warnings: Vec::new(), created })
         }
         Verb::Create => {
-            let login =
-                Login { address: client.peer.address().to_string(), user_agent: agent_of(parsed) };
+            let login = Login { address: address.to_string(), user_agent: agent_of(parsed) };
             let NewSession { object, value } =
                 sessions::begin(&server.registry, permit, login).await?;
             let created = object.created().cloned();
@@ -109,7 +110,7 @@ fn sensitive(address: String) -> Option<HeaderValue> {
 /// Describes, allows or denies a login of the command line.
 async fn consent(
     server: &Server,
-    client: &Client,
+    address: IpAddr,
     (parsed, body): (&Parsed, &ReceivedBody),
     permit: &Permit,
 ) -> Result<command_line_consent::Status, ApiError> {
@@ -122,7 +123,7 @@ async fn consent(
         verbs::sent_object(parsed, &CommandLineConsent, body, FieldValidation::Strict)?;
     let fields = command_line_consent::Fields::deserialize(&object.fields)
         .map_err(|_| ApiError::bad_request("the body is no CommandLineConsent"))?;
-    server.sso.consent(permit, fields.spec, client.peer.address()).await
+    server.sso.consent(permit, fields.spec, address).await
 }
 
 /// The browser of a request, without control characters.

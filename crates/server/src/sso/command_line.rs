@@ -21,9 +21,10 @@ use postern_registry::permit::Permit;
 use serde_json::{Value, json};
 
 use super::browser::{BAD_QUERY, agent_of, redirect};
-use super::exchange::{NotGiven, form_of};
+use super::device_polls::{INTERVAL_SECONDS, Pace};
+use super::exchange::NotGiven;
 use super::form::{Form, encode};
-use super::{Refused, Sso};
+use super::{Refused, Sso, network_of};
 use crate::audit::SignIn;
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
@@ -43,8 +44,8 @@ pub(super) const DEVICE_CODE: &str = "urn:ietf:params:oauth:grant-type:device_co
 /// The error before a person has consented (RFC 8628 section 3.5).
 pub(super) const PENDING: &str = "authorization_pending";
 
-/// The seconds that a client waits between two requests. A minute has less than half of the requests of an address.
-const INTERVAL_SECONDS: u32 = 5;
+/// The error for a client that does not wait between two requests.
+const SLOW_DOWN: &str = "slow_down";
 
 impl Fields for Form {
     fn get(&self, name: &str) -> Option<&str> {
@@ -110,7 +111,7 @@ impl Sso {
             let (code, reason) = (StatusCode::METHOD_NOT_ALLOWED, "use POST on this path");
             return Err(NotGiven::of(code, "invalid_request", reason));
         }
-        let form = form_of(head, body).await?;
+        let form = self.arriving.form(head, body, network_of(address)).await?;
         let asked = Asked::read(&form).map_err(|Invalid(text)| NotGiven::request(text))?;
         let device = Device::begin(&self.random(), &asked, &address.to_string(), self.now());
         let sealed = device.seal(&self.state_key, self.random());
@@ -232,7 +233,14 @@ impl Sso {
         if !device.is_begun_with(verifier) {
             return Err(NotGiven::grant("the verifier is another one"));
         }
-        self.given_for_stored(device.stored(sealed), PENDING, from, record).await
+        let (_, address) = from;
+        if self.device_polls.note(sealed, network_of(address), self.now()) == Pace::TooFast {
+            let reason = "wait for the interval between two requests";
+            return Err(NotGiven::of(StatusCode::BAD_REQUEST, SLOW_DOWN, reason));
+        }
+        let given = self.given_for_stored(device.stored(sealed), PENDING, from, record).await?;
+        self.device_polls.forget(sealed);
+        Ok(given)
     }
 
     /// The key for a code by its stored text. `missing` says why there is none.
@@ -246,9 +254,7 @@ impl Sso {
         let unavailable = |error: ApiError| NotGiven::unavailable(&error.status().message);
         let code = code_of(&self.registry, &SecretText::from(stored)).await;
         let code = code.map_err(unavailable)?.map_err(|refusal| match refusal {
-            Refusal::Unknown if missing == PENDING => {
-                NotGiven::of(StatusCode::BAD_REQUEST, PENDING, "the login is not allowed yet")
-            }
+            Refusal::Unknown if missing == PENDING => NotGiven::pending(),
             Refusal::Unknown => NotGiven::grant(missing),
             Refusal::Expired if missing == PENDING => expired(),
             other => NotGiven::grant(other.message()),

@@ -1,22 +1,27 @@
 //! The exchange of a workload's token for an access key (RFC 8693), `docs/reference/workload-identity.md`.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http::header::{ALLOW, CONTENT_TYPE, PRAGMA, RETRY_AFTER};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64URL;
+use http::header::{ALLOW, PRAGMA, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
-use http_body_util::BodyExt as _;
 use postern_auth::oidc::jwks::KeySet;
-use postern_auth::oidc::jwt::{Claims, Expected, TokenRefused, verify};
+use postern_auth::oidc::jwt::{Claims, Expected, MAX_TOKEN_BYTES, TokenRefused, verify};
+use postern_kinds::trusted_issuer::{self, TrustedIssuer};
+use postern_meta::decode::{Format, decode};
 use postern_meta::status::ApiError;
 use postern_registry::actions::exchanges::{Accepting, NoKey, accepting, exchange};
 use serde_json::{Value, json};
 
 use super::command_line::{AUTHORIZATION_CODE, DEVICE_CODE, PENDING};
-use super::form::{Form, MAX_FORM_BYTES};
-use super::{MAX_EXCHANGES, MAX_EXCHANGES_OF_ISSUER, RETRY_AFTER_SECONDS, Sso, StillPending};
+use super::form::Form;
+use super::places::Busy;
+use super::providers::Provider;
+use super::{
+    ANY_ADDRESS, EXCHANGES, MAX_LISTED, RETRY_AFTER_SECONDS, Sso, TOO_MANY, Uncounted, network_of,
+};
 use crate::audit::SignIn;
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
@@ -24,9 +29,6 @@ use crate::wire::respond;
 
 /// The path of exchanges. With the address of the server, it is the audience that tokens must have.
 pub(super) const PATH: &str = "/auth/token";
-
-/// How long a body may take. Without this limit, a client without a body would hold one of the few places for logins.
-const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The grant type (RFC 8693 section 2.1).
 const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
@@ -49,10 +51,6 @@ const UNSUPPORTED: [(&str, &str); 4] = [
 /// The seconds after which a client may ask again if something else must change first.
 const UNAVAILABLE_SECONDS: u32 = 10;
 
-/// Why there is no key if too many exchanges wait for one issuer.
-const TOO_MANY_OF_ISSUER: &str =
-    "too many exchanges of tokens of this trusted issuer at once: try again later";
-
 /// The types that the header of a token may name.
 const HEADER_TYPES: &[&str] = &["jwt"];
 
@@ -62,6 +60,15 @@ pub(super) struct NotGiven {
     pub(super) error: &'static str,
     pub(super) reason: String,
     retry_after_seconds: Option<u32>,
+    counting: Counting,
+}
+
+/// Whether a refusal counts as a failure of the client's address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counting {
+    Counted,
+    /// It is no fault of the client: this server or its store is busy, or a person has not decided yet.
+    Uncounted,
 }
 
 impl NotGiven {
@@ -71,7 +78,8 @@ impl NotGiven {
 
     #[expect(clippy::needless_pass_by_value, reason = "most callers have an error to give away")]
     pub(super) fn of(code: StatusCode, error: &'static str, reason: impl ToString) -> Self {
-        Self { code, error, reason: reason.to_string(), retry_after_seconds: None }
+        let (reason, counting) = (reason.to_string(), Counting::Counted);
+        Self { code, error, reason, retry_after_seconds: None, counting }
     }
 
     /// The refusal of a token. The caller does not learn why: the workload identity may be of others.
@@ -79,8 +87,23 @@ impl NotGiven {
         Self::of(StatusCode::BAD_REQUEST, "invalid_grant", reason)
     }
 
+    /// This server cannot decide now.
     pub(super) fn unavailable(reason: impl ToString) -> Self {
+        Self::later(StatusCode::SERVICE_UNAVAILABLE, reason, UNAVAILABLE_SECONDS).uncounted()
+    }
+
+    /// The person has not decided yet.
+    pub(super) fn pending() -> Self {
+        Self::of(StatusCode::BAD_REQUEST, PENDING, "the login is not allowed yet").uncounted()
+    }
+
+    /// An issuer cannot be reached. It counts, because the client has chosen the issuer.
+    fn of_issuer(reason: impl ToString) -> Self {
         Self::later(StatusCode::SERVICE_UNAVAILABLE, reason, UNAVAILABLE_SECONDS)
+    }
+
+    fn uncounted(self) -> Self {
+        Self { counting: Counting::Uncounted, ..self }
     }
 
     /// A refusal of now: the same request may succeed after some seconds.
@@ -102,8 +125,8 @@ impl NotGiven {
         if self.code == StatusCode::METHOD_NOT_ALLOWED {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         }
-        if self.error == PENDING {
-            response.extensions_mut().insert(StillPending);
+        if self.counting == Counting::Uncounted {
+            response.extensions_mut().insert(Uncounted);
         }
         response
     }
@@ -120,7 +143,13 @@ impl From<&ApiError> for NotGiven {
     fn from(error: &ApiError) -> Self {
         let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         let seconds = error.retry_after_seconds().unwrap_or(UNAVAILABLE_SECONDS);
-        Self::later(code, &error.status().message, seconds)
+        Self::later(code, &error.status().message, seconds).uncounted()
+    }
+}
+
+impl From<Busy> for NotGiven {
+    fn from(Busy: Busy) -> Self {
+        Self::later(StatusCode::TOO_MANY_REQUESTS, TOO_MANY, RETRY_AFTER_SECONDS).uncounted()
     }
 }
 
@@ -133,7 +162,8 @@ impl From<NoKey> for NotGiven {
                 StatusCode::TOO_MANY_REQUESTS,
                 "the workload identity has as many valid keys as spec.maxLive allows",
                 UNAVAILABLE_SECONDS,
-            ),
+            )
+            .uncounted(),
             NoKey::Failed(error) => Self::unavailable(&error.status().message),
         }
     }
@@ -173,7 +203,9 @@ impl Sso {
             let reason = "use POST on this path";
             return Err(NotGiven::of(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", reason));
         }
-        let form = form_of(head, body).await?;
+        let form = self.arriving.form(head, body, network_of(address)).await?;
+        // Only the work of the store and of the issuer takes a place.
+        let _place = self.logins.take(EXCHANGES, network_of(address)).await?;
         match form.get("grant_type") {
             Some(TOKEN_EXCHANGE) => self.exchanged(&form, record).await,
             Some(AUTHORIZATION_CODE) => self.given_for_code(&form, (head, address), record).await,
@@ -206,7 +238,16 @@ impl Sso {
         if form.get("requested_token_type").is_some_and(|wanted| wanted != ISSUED_TYPE) {
             return Err(NotGiven::request("requested_token_type must be that of an access token"));
         }
-        let by = accepting(&self.registry, name).await?;
+        let by = match accepting(&self.registry, name).await {
+            Err(NoKey::Failed(error)) => return Err(NoKey::Failed(error).into()),
+            Ok(by) if by.cluster.is_some() => by,
+            Ok(by) if claimed_issuer(token).as_ref() == Some(&by.issuer.issuer) => by,
+            other => {
+                self.ask_claimed_issuer(token).await?;
+                let why = other.err().map(NotGiven::from);
+                return Err(why.unwrap_or_else(|| NotGiven::grant(TokenRefused::Issuer)));
+            }
+        };
         record.set_connector(name);
         let claims = self.verified(&by, token).await?;
         by.check(&claims.all)?;
@@ -223,31 +264,50 @@ impl Sso {
         }))
     }
 
+    /// Asks the trusted issuer that a token names for its keys, although no workload identity of the request accepts it.
+    /// So a client does not learn from an issuer that does not answer which workload identities exist.
+    async fn ask_claimed_issuer(&self, token: &str) -> Result<(), NotGiven> {
+        let Some(claimed) = claimed_issuer(token) else { return Ok(()) };
+        let issuers = self.registry.page_to_decide(&TrustedIssuer, None, MAX_LISTED);
+        let issuers = issuers.iter().filter_map(|one| one.part::<StoredIssuer>().ok());
+        let named = |one: &StoredIssuer| one.spec.issuer == claimed && !one.spec.disabled;
+        let Some(StoredIssuer { spec }) = issuers.into_iter().find(named) else { return Ok(()) };
+        let _place = self.issuers.take(&spec.issuer, ANY_ADDRESS).await?;
+        let provider = self.providers.of_issuer(&spec.issuer, &spec.ca_data);
+        provider.keys().await.map_err(NotGiven::of_issuer)?;
+        Ok(())
+    }
+
     /// The claims of a token of the trusted issuer.
     async fn verified(&self, by: &Accepting, token: &str) -> Result<Claims, NotGiven> {
-        let (issuer, max) = (by.issuer_name(), MAX_EXCHANGES_OF_ISSUER);
-        let _place = self.issuers.take(issuer, MAX_EXCHANGES, max).ok_or_else(|| {
-            let code = StatusCode::TOO_MANY_REQUESTS;
-            NotGiven::later(code, TOO_MANY_OF_ISSUER, RETRY_AFTER_SECONDS)
-        })?;
-        let provider = match &by.cluster {
-            None => self.providers.of_issuer(&by.issuer.issuer, &by.issuer.ca_data),
-            Some(cluster) => self.providers.of_cluster(&self.gateway, &self.registry, cluster),
+        let Some(cluster) = &by.cluster else {
+            let _place = self.issuers.take(&by.issuer.issuer, ANY_ADDRESS).await?;
+            let provider = self.providers.of_issuer(&by.issuer.issuer, &by.issuer.ca_data);
+            return self.verified_by(&provider, token).await;
         };
-        let keys = provider.keys().await.map_err(NotGiven::unavailable)?;
-        let at = provider.keys_at().await.map_err(NotGiven::unavailable)?;
+        // Only a workload identity leads to a cluster. So every failure has the answer of one that does not exist.
+        let place = self.issuers.take(&cluster.uid, ANY_ADDRESS).await;
+        let _place = place.map_err(|Busy| NotGiven::grant(TOO_MANY))?;
+        let provider = self.providers.of_cluster(&self.gateway, &self.registry, cluster);
+        let verified = self.verified_by(&provider, token).await;
+        verified.map_err(|refused| NotGiven::grant(refused.reason))
+    }
+
+    async fn verified_by(&self, provider: &Provider, token: &str) -> Result<Claims, NotGiven> {
+        let keys = provider.keys().await.map_err(NotGiven::of_issuer)?;
+        let at = provider.keys_at().await.map_err(NotGiven::of_issuer)?;
         let (audience, now) = (format!("{}{PATH}", self.own_url()), self.now());
         let check = |keys: &KeySet, issuer: &str| {
             verify(token, keys, &Expected { issuer, audience: &audience, types: HEADER_TYPES, now })
         };
         let verified = match check(&keys, &at.issuer) {
             Err(refused) if refused.may_need_newer_keys() => {
-                let newest = provider.newest_keys().await.map_err(NotGiven::unavailable)?;
+                let newest = provider.newest_keys().await.map_err(NotGiven::of_issuer)?;
                 check(&newest, &at.issuer)
             }
             // Only a cluster says itself which issuer its tokens name.
-            Err(TokenRefused::Issuer) if by.cluster.is_some() => {
-                let newest = provider.newest_keys_at().await.map_err(NotGiven::unavailable)?;
+            Err(TokenRefused::Issuer) if provider.is_cluster() => {
+                let newest = provider.newest_keys_at().await.map_err(NotGiven::of_issuer)?;
                 check(&keys, &newest.issuer)
             }
             verified => verified,
@@ -256,29 +316,15 @@ impl Sso {
     }
 }
 
-/// The form in a body.
-pub(super) async fn form_of(head: &Parts, mut body: IncomingBody) -> Result<Form, NotGiven> {
-    let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    if !kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
-        return Err(NotGiven::request("Content-Type must be application/x-www-form-urlencoded"));
-    }
-    let whole = tokio::time::timeout(BODY_TIMEOUT, bytes_of(&mut body)).await;
-    let whole = whole.map_err(|_| NotGiven::request("the body did not arrive in time"))??;
-    let text =
-        std::str::from_utf8(&whole).map_err(|_| NotGiven::request("the body is not UTF-8"))?;
-    Form::parse(text).map_err(|invalid| NotGiven::request(&format!("the body {invalid}")))
+/// A TrustedIssuer, as an exchange needs it.
+#[derive(serde::Deserialize)]
+struct StoredIssuer {
+    spec: trusted_issuer::Spec,
 }
 
-async fn bytes_of(body: &mut IncomingBody) -> Result<BytesMut, NotGiven> {
-    let mut whole = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| NotGiven::request("the body is incomplete"))?;
-        let data = frame.into_data().unwrap_or_else(|_| Bytes::new());
-        if whole.len() + data.len() > MAX_FORM_BYTES {
-            return Err(NotGiven::request("the body is too large"));
-        }
-        whole.extend_from_slice(&data);
-    }
-    Ok(whole)
+/// The issuer that a token names. Nothing has verified it: it decides only which keys are asked for.
+fn claimed_issuer(token: &str) -> Option<String> {
+    let payload = token.split('.').nth(1).filter(|payload| payload.len() <= MAX_TOKEN_BYTES)?;
+    let payload = decode(&BASE64URL.decode(payload).ok()?, Format::Json).ok()?;
+    payload.value.get("iss")?.as_str().map(str::to_owned)
 }

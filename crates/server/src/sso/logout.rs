@@ -1,6 +1,7 @@
 //! Logouts. One at the provider ends sessions here: the provider sends a logout token (OpenID Connect Back-Channel
 //! Logout 1.0). One here continues at the provider, if it offers that.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use http::request::Parts;
@@ -12,9 +13,8 @@ use serde_json::json;
 
 use postern_registry::actions::refreshes::ProviderSession;
 
-use super::exchange::form_of;
 use super::redeem::unavailable;
-use super::{Refused, Sso, allowed, session_hash};
+use super::{About, Refused, Sso, allowed, network_of, refusal, session_hash};
 use crate::audit::SignIn;
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
@@ -53,17 +53,20 @@ impl Sso {
     pub(super) async fn logout(
         &self,
         name: &str,
-        head: &Parts,
+        (head, address): (&Parts, IpAddr),
         body: IncomingBody,
         mut record: SignIn,
     ) -> Response<Body> {
-        match self.logged_out(name, head, body, &mut record).await {
+        match self.logged_out(name, (head, address), body, &mut record).await {
             Ok(()) => {
                 record.end(StatusCode::OK, None);
                 respond::empty(StatusCode::OK)
             }
             Err(refused) => {
                 record.end(refused.code, Some(&refused.text));
+                if refused.about == About::Server {
+                    return refusal(&refused);
+                }
                 let code = if refused.code.is_server_error() {
                     refused.code
                 } else {
@@ -77,15 +80,16 @@ impl Sso {
     async fn logged_out(
         &self,
         name: &str,
-        head: &Parts,
+        (head, address): (&Parts, IpAddr),
         body: IncomingBody,
         record: &mut SignIn,
     ) -> Result<(), Refused> {
         allowed(&head.method, &Method::POST)?;
+        let form = self.arriving.form(head, body, network_of(address)).await;
+        let form = form.map_err(|refused| Refused::forbidden(refused.reason))?;
+        let _place = self.logouts.take(name, network_of(address)).await?;
         let connector = self.connector(name).await?;
         record.set_connector(&connector.metadata.name);
-        let form =
-            form_of(head, body).await.map_err(|refused| Refused::forbidden(refused.reason))?;
         let token = form.get("logout_token");
         let token = token.ok_or_else(|| Refused::forbidden("logout_token is missing"))?;
         let spec = &connector.spec;

@@ -3,8 +3,10 @@
 //! `auth::oidc` decides what is accepted of a provider, and `registry` makes users and keys. Here are the requests to
 //! providers ([`fetch`], [`providers`]), and the requests of browsers ([`browser`]).
 
+mod arriving;
 mod browser;
 mod command_line;
+mod device_polls;
 mod document;
 mod exchange;
 mod fetch;
@@ -17,9 +19,11 @@ mod redeem;
 pub(crate) mod refresh;
 mod test;
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use http::header::RETRY_AFTER;
 use http::{Method, Request, Response, StatusCode};
 use postern_auth::oidc::login::StateKey;
 use postern_kinds::connector::{self, Connector};
@@ -32,8 +36,10 @@ use postern_registry::registry::Registry;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use self::arriving::ArrivingBodies;
+use self::device_polls::DevicePolls;
 use self::exchange::NotGiven;
-use self::places::{Place, Places};
+use self::places::{Busy, Place, PlaceLimits, Places};
 use self::providers::Providers;
 use crate::audit::{Audit, SignIn};
 use crate::gateway::Gateway;
@@ -48,7 +54,7 @@ const CONNECTORS: &str = "/auth/oidc/";
 /// The end of the path of back-channel logouts.
 const BACKCHANNEL_LOGOUT: &str = "/backchannel-logout";
 
-/// The logins that are served at once, and those of one connector. Each may wait for a provider.
+/// The logins of browsers that are served at once, and those of one connector. Each may wait for a provider.
 const MAX_LOGINS: usize = 64;
 const MAX_LOGINS_OF_CONNECTOR: usize = 16;
 
@@ -56,11 +62,20 @@ const MAX_LOGINS_OF_CONNECTOR: usize = 16;
 const MAX_LOGOUTS: usize = 32;
 const MAX_LOGOUTS_OF_CONNECTOR: usize = 16;
 
-/// The exchanges that are served at once, with the logins of the command line. The rest is for browsers.
+/// The exchanges that are served at once, with the logins of the command line.
 const MAX_EXCHANGES: usize = 48;
 
 /// The exchanges that verify tokens of one trusted issuer at once. Each may wait for the keys of the issuer.
 const MAX_EXCHANGES_OF_ISSUER: usize = 32;
+
+/// The logins, logouts or exchanges of one address that are served at once. Many people and pipelines may have one.
+const MAX_OF_ADDRESS: usize = 24;
+
+/// The name of all exchanges, as their places have it. Those of one issuer have places of their own.
+const EXCHANGES: &str = "";
+
+/// The address of exchanges that wait for an issuer: each has the place of its own address already.
+const ANY_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The most connectors that are listed for a login: more than a page of choices can have.
 const MAX_LISTED: usize = 200;
@@ -86,39 +101,54 @@ pub(crate) struct Sso {
     providers: Providers,
     gateway: Arc<Gateway>,
     state_key: StateKey,
+    /// The bodies that are arriving.
+    arriving: ArrivingBodies,
+    /// The logins of browsers.
+    logins_of_browsers: Places,
+    /// The exchanges of tokens and codes.
     logins: Places,
     /// The logouts at providers.
     logouts: Places,
-    /// Those of [`Sso::logins`] that verify a token of a trusted issuer, by the name of the issuer.
+    /// Those exchanges that verify a token of a trusted issuer, by the issuer.
     issuers: Places,
+    device_polls: DevicePolls,
 }
 
 /// The response to a request that is refused before it is read, in the form that clients of its path expect.
-pub(crate) fn error(path: &str, error: &ApiError) -> Response<Body> {
-    if Sso::is_exchange(path) || path == command_line::DEVICE_PATH {
+pub(crate) fn error(path: &str, error: &ApiError, is_page: bool) -> Response<Body> {
+    if Sso::is_of_program(path) {
         NotGiven::from(error).response()
+    } else if is_page {
+        refusal(&Refused::from(error))
     } else {
         respond::error(error, Format::Json, false)
     }
 }
 
-/// Whether a request was refused for its token. Refusals because of the load of this server, of a provider that does not
-/// answer, and of a login that still waits for consent, are no fault of the client.
-pub(crate) fn is_refused_token(response: &Response<Body>) -> bool {
+/// Whether a response counts as a failed login of the client's address.
+pub(crate) fn is_failure(response: &Response<Body>) -> bool {
     let code = response.status();
-    code.is_client_error()
-        && code != StatusCode::TOO_MANY_REQUESTS
-        && response.extensions().get::<StillPending>().is_none()
+    (code.is_client_error() || code.is_server_error())
+        && response.extensions().get::<Uncounted>().is_none()
 }
 
-/// Marks the response to a login that still waits for consent.
+/// Marks a response that is no success, and no fault of the client: this server or its store is busy, or a person has not
+/// decided yet.
 #[derive(Clone, Copy)]
-struct StillPending;
+struct Uncounted;
+
+/// The network that shares the limits of an address. A client with IPv6 usually has a whole /64 network.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
+        address => address,
+    }
+}
 
 /// A request without a credential.
 pub(crate) struct Visit<'a> {
     /// The address that it comes from.
-    pub(crate) address: std::net::IpAddr,
+    pub(crate) address: IpAddr,
     /// The id of its audit record.
     pub(crate) audit_id: &'a http::HeaderValue,
     /// Whether this server has the web console, where users consent to logins of the command line.
@@ -153,6 +183,7 @@ pub(crate) struct Refused {
     code: StatusCode,
     text: String,
     about: About,
+    retry_after_seconds: Option<u32>,
 }
 
 /// What is at fault if a login is refused. It decides what a refresh of the login does.
@@ -164,11 +195,13 @@ enum About {
     User,
     /// The provider: others would fail as well.
     Provider,
+    /// This server or its store.
+    Server,
 }
 
 impl Refused {
     fn new(code: StatusCode, text: impl Into<String>) -> Self {
-        Self { code, text: text.into(), about: About::Login }
+        Self { code, text: text.into(), about: About::Login, retry_after_seconds: None }
     }
 
     /// A login of a user whom the provider or the connector does not let in.
@@ -185,8 +218,25 @@ impl Refused {
 
 impl From<ApiError> for Refused {
     fn from(error: ApiError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&ApiError> for Refused {
+    fn from(error: &ApiError) -> Self {
         let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Self::new(code, error.status().message.clone())
+        let is_of_server = code.is_server_error() || code == StatusCode::TOO_MANY_REQUESTS;
+        let about = if is_of_server { About::Server } else { About::Login };
+        let retry_after_seconds = error.retry_after_seconds();
+        Self { about, retry_after_seconds, ..Self::new(code, error.status().message.clone()) }
+    }
+}
+
+impl From<Busy> for Refused {
+    fn from(Busy: Busy) -> Self {
+        let refused = Self::new(StatusCode::TOO_MANY_REQUESTS, TOO_MANY);
+        let retry_after_seconds = Some(RETRY_AFTER_SECONDS);
+        Self { about: About::Server, retry_after_seconds, ..refused }
     }
 }
 
@@ -205,9 +255,28 @@ impl Sso {
             state_key: StateKey::new(registry.digester().derived_key(STATE_KEY)),
             providers: Providers::new(proxy, addresses, source.clone()),
             gateway,
-            logins: Places::default(),
-            logouts: Places::default(),
-            issuers: Places::default(),
+            arriving: ArrivingBodies::default(),
+            logins_of_browsers: Places::new(PlaceLimits {
+                all: MAX_LOGINS,
+                of_provider: MAX_LOGINS_OF_CONNECTOR,
+                of_address: MAX_OF_ADDRESS,
+            }),
+            logins: Places::new(PlaceLimits {
+                all: MAX_EXCHANGES,
+                of_provider: MAX_EXCHANGES,
+                of_address: MAX_OF_ADDRESS,
+            }),
+            logouts: Places::new(PlaceLimits {
+                all: MAX_LOGOUTS,
+                of_provider: MAX_LOGOUTS_OF_CONNECTOR,
+                of_address: MAX_OF_ADDRESS,
+            }),
+            issuers: Places::new(PlaceLimits {
+                all: MAX_EXCHANGES,
+                of_provider: MAX_EXCHANGES_OF_ISSUER,
+                of_address: MAX_EXCHANGES,
+            }),
+            device_polls: DevicePolls::default(),
             registry,
             audit,
             source,
@@ -217,20 +286,18 @@ impl Sso {
     /// Whether a request is served here, without a credential.
     pub(crate) fn serves(method: &Method, path: &str) -> bool {
         path.starts_with(CONNECTORS)
-            || Self::is_exchange(path)
-            || path == command_line::DEVICE_PATH
+            || Self::is_of_program(path)
             || (path == AUTHORIZE_PATH && method != Method::POST)
     }
 
-    /// Whether the success of a request proves who sent it: exchanges and back-channel logouts bring a token of a provider.
-    pub(crate) fn needs_token(path: &str) -> bool {
-        Self::is_exchange(path)
-            || (path.starts_with(CONNECTORS) && path.ends_with(BACKCHANNEL_LOGOUT))
+    /// Whether a path is that of programs: exchanges of tokens and codes, and logins with a browser on another machine.
+    pub(crate) fn is_of_program(path: &str) -> bool {
+        path == exchange::PATH || path == command_line::DEVICE_PATH
     }
 
-    /// Whether a path is that of exchanges.
-    pub(crate) fn is_exchange(path: &str) -> bool {
-        path == exchange::PATH
+    /// Whether a path is that of logouts at a provider.
+    pub(crate) fn is_logout(path: &str) -> bool {
+        path.starts_with(CONNECTORS) && path.ends_with(BACKCHANNEL_LOGOUT)
     }
 
     /// The ways to log in.
@@ -251,29 +318,25 @@ impl Sso {
         json!({ "methods": methods, "externalUrl": self.own_url() })
     }
 
-    /// Serves a request of a browser or a provider.
+    /// Serves a request of a browser, a program or a provider. What is scarce is taken after its body has arrived.
     pub(crate) async fn serve(
         &self,
         request: Request<IncomingBody>,
         visit: Visit<'_>,
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
-        let of = (&head.uri, &head.headers);
-        let record = SignIn::begin(&self.audit, of, visit.address, visit.audit_id);
-        let Some(_place) = self.place(head.uri.path()) else {
-            record.end(StatusCode::TOO_MANY_REQUESTS, Some(TOO_MANY));
-            let error = ApiError::too_many_requests(TOO_MANY, RETRY_AFTER_SECONDS);
-            return self::error(head.uri.path(), &error);
-        };
-        if !visit.has_console && head.uri.path() == command_line::DEVICE_PATH {
-            record.end(StatusCode::NOT_FOUND, Some(NO_CONSOLE));
-            return NotGiven::of(StatusCode::NOT_FOUND, "access_denied", NO_CONSOLE).response();
-        }
-        if Self::is_exchange(head.uri.path()) {
-            return self.exchange(&head, body, visit.address, record).await;
-        }
-        if head.uri.path() == command_line::DEVICE_PATH {
-            return self.begin_device(&head, body, visit.address, record).await;
+        let (of, address) = ((&head.uri, &head.headers), visit.address);
+        let record = SignIn::begin(&self.audit, of, address, visit.audit_id);
+        match head.uri.path() {
+            command_line::DEVICE_PATH if !visit.has_console => {
+                record.end(StatusCode::NOT_FOUND, Some(NO_CONSOLE));
+                return NotGiven::of(StatusCode::NOT_FOUND, "access_denied", NO_CONSOLE).response();
+            }
+            command_line::DEVICE_PATH => {
+                return self.begin_device(&head, body, address, record).await;
+            }
+            exchange::PATH => return self.exchange(&head, body, address, record).await,
+            _ => {}
         }
         let path = head.uri.path().strip_prefix(CONNECTORS).unwrap_or_default();
         let served = match path.split_once('/') {
@@ -281,16 +344,17 @@ impl Sso {
                 Err(Refused::new(StatusCode::NOT_FOUND, NO_CONSOLE))
             }
             None if head.uri.path() == AUTHORIZE_PATH => command_line::authorize(&head),
-            Some((name, "start")) => {
-                allowed(&head.method, &Method::GET).and(self.start(name, &head).await)
-            }
             Some((name, "backchannel-logout")) => {
-                return self.logout(name, &head, body, record).await;
+                return self.logout(name, (&head, address), body, record).await;
             }
-            Some((name, "callback")) => match allowed(&head.method, &Method::GET) {
-                Ok(()) => return self.callback(name, &head, visit.address, record).await,
-                Err(refused) => Err(refused),
-            },
+            Some((name, page @ ("start" | "callback"))) => {
+                drop(body);
+                match self.place_of_browser(name, &head, address).await {
+                    Err(refused) => Err(refused),
+                    Ok(_place) if page == "start" => self.start(name, &head).await,
+                    Ok(_place) => return self.callback(name, &head, address, record).await,
+                }
+            }
             _ => Err(Refused::new(StatusCode::NOT_FOUND, "there is no such page")),
         };
         served.unwrap_or_else(|refused| {
@@ -299,18 +363,15 @@ impl Sso {
         })
     }
 
-    /// A place for a request, if one is free. Logouts at a provider have their own, so that clients who send such
-    /// requests slowly do not keep users from logging in.
-    fn place(&self, path: &str) -> Option<Place<'_>> {
-        let of_connector = path.strip_prefix(CONNECTORS);
-        let (of, max) = match of_connector.and_then(|rest| rest.split('/').next()) {
-            Some(connector) if path.ends_with(BACKCHANNEL_LOGOUT) => {
-                return self.logouts.take(connector, MAX_LOGOUTS, MAX_LOGOUTS_OF_CONNECTOR);
-            }
-            Some(connector) => (connector, MAX_LOGINS_OF_CONNECTOR),
-            None => ("", MAX_EXCHANGES),
-        };
-        self.logins.take(of, MAX_LOGINS, max)
+    /// A place for the login of a browser, which has no body.
+    async fn place_of_browser(
+        &self,
+        connector: &str,
+        head: &http::request::Parts,
+        address: IpAddr,
+    ) -> Result<Place, Refused> {
+        allowed(&head.method, &Method::GET)?;
+        Ok(self.logins_of_browsers.take(connector, network_of(address)).await?)
     }
 
     /// An enabled connector.
@@ -365,6 +426,18 @@ fn allowed(method: &Method, wanted: &Method) -> Result<(), Refused> {
 
 /// A plain page that says why a login failed. Nothing of it is HTML.
 fn refusal(refused: &Refused) -> Response<Body> {
-    let text = format!("The login failed: {}.\n\nGo back, and begin it again.\n", refused.text);
-    respond::text(refused.code, text)
+    let wait = refused.retry_after_seconds;
+    let then = wait.map_or_else(
+        || "Go back, and begin it again.".to_owned(),
+        |seconds| format!("Wait {seconds} s. Then go back, and begin it again."),
+    );
+    let text = format!("The login failed: {}.\n\n{then}\n", refused.text);
+    let mut response = respond::text(refused.code, text);
+    if let Some(seconds) = wait {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    if refused.about == About::Server {
+        response.extensions_mut().insert(Uncounted);
+    }
+    response
 }

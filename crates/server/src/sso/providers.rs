@@ -12,6 +12,7 @@ use postern_proxy::{Proxy, UpstreamAddresses};
 use postern_registry::actions::exchanges::IssuingCluster;
 use postern_registry::clock::Source;
 use postern_registry::registry::Registry;
+use postern_telemetry::log_limited;
 
 use super::document::{Document, Wanted};
 use super::fetch::{Asked, Failed, Route};
@@ -216,6 +217,11 @@ impl Provider {
         self.keys.get(wanted, || self.now(), fetch).await
     }
 
+    /// Whether it is a connected cluster.
+    pub(super) fn is_cluster(&self) -> bool {
+        self.at.route.is_to_cluster()
+    }
+
     fn now(&self) -> i64 {
         self.source.now().unix_seconds()
     }
@@ -266,7 +272,8 @@ impl ProviderAddress {
     pub(super) fn reported(&self, failed: Failed) -> String {
         let text = failed.to_string();
         if let Failed::Unreachable(why) = failed {
-            tracing::warn!(issuer = self.issuer, "cannot reach an identity provider: {why}");
+            let issuer = &self.issuer;
+            log_limited!(warn, for issuer, issuer, "cannot reach an identity provider: {why}");
         }
         text
     }

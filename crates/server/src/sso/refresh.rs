@@ -12,6 +12,7 @@ use postern_kinds::connector::Connector;
 use postern_kinds::principal::ConnectorRef;
 use postern_registry::actions::logins::{Groups, LoginFor, set_groups};
 use postern_registry::actions::refreshes::{self, Claimed, DueKeys};
+use postern_telemetry::log_limited;
 use serde_json::Value;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
@@ -159,19 +160,19 @@ impl Sso {
             Ok(Some(claimed)) => self.refresh(connector, &claimed).await,
             Ok(None) => return true,
             Err(error) => {
-                tracing::warn!(inner = error.inner(), "a login could not be refreshed");
+                log_limited!(warn, inner = error.inner(), "a login could not be refreshed");
                 return true;
             }
         };
         let why = refreshed.as_ref().err();
         if let Some(Refused { about: About::Login, text, .. }) = why {
             // It says nothing about the provider, and nothing about the next key.
-            tracing::warn!(key = name, reason = text, "a login could not be refreshed");
+            log_limited!(warn, for &of.name, key = name, reason = text, "a login could not be refreshed");
             return true;
         }
         let why = why.map(|refused| refused.text.as_str());
         if let Err(error) = refreshes::note_reachable(&self.registry, of, why).await {
-            tracing::warn!(inner = error.inner(), "a condition could not be written");
+            log_limited!(warn, inner = error.inner(), "a condition could not be written");
         }
         refreshed.is_ok()
     }
@@ -197,7 +198,7 @@ impl Sso {
         } else {
             refused.text.as_str()
         };
-        tracing::info!(key = claimed.key.name, reason, "a login has ended");
+        log_limited!(info, key = claimed.key.name, reason, "a login has ended");
         Ok(refreshes::end(&self.registry, &claimed.key).await?)
     }
 

@@ -117,6 +117,12 @@ pub(crate) fn authenticate(
         // Nothing but a login writes the cookie, so another page has written it.
         return Err(Unauthenticated { error: refused(Refusal::Missing), key: None });
     }
+    if cookie.is_none() && key.is_session && !key.is_command_line && !key.is_login_code {
+        // A thief of the value would have a key without the conditions of the cookie.
+        let advice = "the value of a session counts only in its cookie: use an access key";
+        let key = principals.key_of(&digest).map(str::to_owned);
+        return Err(Unauthenticated { error: unauthorized("Unauthorized", advice), key });
+    }
     if let Some(header) = header.filter(|_| known.is_none()) {
         last.set(header, digest);
     }

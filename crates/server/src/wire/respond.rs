@@ -17,6 +17,7 @@ use postern_proxy::ProxyBody;
 use postern_registry::registry::EncodedObject;
 use postern_registry::registry::read::ObjectPage;
 use postern_registry::registry::watch::{Deliveries, Delivery};
+use postern_telemetry::log_limited;
 
 use super::body::{Body, Guards, ProxiedBody};
 use super::encode::{self, Negotiated};
@@ -213,7 +214,7 @@ pub(crate) fn error(error: &ApiError, format: Format, pretty: bool) -> Response<
     if let Some(inner) = error.inner() {
         let (code, message) = (error.code(), &error.status().message);
         if code >= 500 {
-            tracing::warn!(code, inner, "{message}");
+            log_limited!(warn, for message, code, inner, "{message}");
         } else {
             // Clients can repeat such errors often.
             tracing::debug!(code, inner, "{message}");

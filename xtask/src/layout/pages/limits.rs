@@ -13,10 +13,13 @@ const INPUT: &str = "crates/server/src/wire/input.rs";
 const PARSE: &str = "crates/server/src/stages/parse.rs";
 const RESPOND: &str = "crates/server/src/wire/respond.rs";
 const PIPELINE: &str = "crates/server/src/pipeline/mod.rs";
-const AUTH_RATE: &str = "crates/server/src/pipeline/auth_rate.rs";
+const LOGIN_FAILURES: &str = "crates/server/src/pipeline/login_failures.rs";
 const CONNECTION: &str = "crates/server/src/listen/connection.rs";
 const FLOW: &str = "crates/flow/src/flow.rs";
 const SSO: &str = "crates/server/src/sso/mod.rs";
+const PLACES: &str = "crates/server/src/sso/places.rs";
+const ARRIVING: &str = "crates/server/src/sso/arriving.rs";
+const DEVICE_POLLS: &str = "crates/server/src/sso/device_polls.rs";
 const STORE: &str = "crates/store/src/types.rs";
 
 /// One row of the page.
@@ -48,19 +51,43 @@ const ROWS: &[Row] = &[
         numbers: &[(PIPELINE, "READ_TIMEOUT"), (PIPELINE, "WRITE_TIMEOUT")],
     },
     Row {
-        name: "requests of logins through providers that are served at once, of one connector",
-        limit: "{count}, {count}",
-        numbers: &[(SSO, "MAX_LOGINS"), (SSO, "MAX_LOGINS_OF_CONNECTOR")],
+        name: "failed logins of one address in a minute",
+        limit: "{count}, settable; a `/64` network of IPv6 is one address, a `/48` network has four times as many",
+        numbers: &[("crates/server/src/pipeline/server.rs", "DEFAULT_LOGIN_FAILURES")],
     },
     Row {
-        name: "logouts by providers that are served at once, of one connector",
-        limit: "{count}, {count}",
-        numbers: &[(SSO, "MAX_LOGOUTS"), (SSO, "MAX_LOGOUTS_OF_CONNECTOR")],
+        name: "addresses with failures that are remembered",
+        limit: "{count} for each kind of login",
+        numbers: &[(LOGIN_FAILURES, "MAX_NETWORKS")],
     },
     Row {
-        name: "exchanges and logins of the command line that are served at once",
-        limit: "{count} of these {count}",
-        numbers: &[(SSO, "MAX_EXCHANGES"), (SSO, "MAX_LOGINS")],
+        name: "bodies of logins that arrive at once, of one address",
+        limit: "{count}, {count}; each {bytes} and {seconds} s",
+        numbers: &[
+            (ARRIVING, "MAX_ARRIVING"),
+            (ARRIVING, "MAX_ARRIVING_OF_ADDRESS"),
+            ("crates/server/src/sso/form.rs", "MAX_FORM_BYTES"),
+            (ARRIVING, "BODY_TIMEOUT"),
+        ],
+    },
+    Row {
+        name: "logins through providers that are served at once, of one connector, of one address",
+        limit: "{count}, {count}, {count}",
+        numbers: &[(SSO, "MAX_LOGINS"), (SSO, "MAX_LOGINS_OF_CONNECTOR"), (SSO, "MAX_OF_ADDRESS")],
+    },
+    Row {
+        name: "logouts by providers that are served at once, of one connector, of one address",
+        limit: "{count}, {count}, {count}",
+        numbers: &[
+            (SSO, "MAX_LOGOUTS"),
+            (SSO, "MAX_LOGOUTS_OF_CONNECTOR"),
+            (SSO, "MAX_OF_ADDRESS"),
+        ],
+    },
+    Row {
+        name: "exchanges and logins of the command line that are served at once, of one address",
+        limit: "{count}, {count}",
+        numbers: &[(SSO, "MAX_EXCHANGES"), (SSO, "MAX_OF_ADDRESS")],
     },
     Row {
         name: "exchanges of tokens of one trusted issuer that are served at once",
@@ -68,9 +95,23 @@ const ROWS: &[Row] = &[
         numbers: &[(SSO, "MAX_EXCHANGES_OF_ISSUER")],
     },
     Row {
-        name: "requests to `/auth/` of one address, of all",
-        limit: "{count}, {count} in a minute",
-        numbers: &[(AUTH_RATE, "MAX_PER_ADDRESS"), (AUTH_RATE, "MAX_OF_ALL")],
+        name: "requests that wait for one of these, of one address",
+        limit: "{count}, {count}, for {seconds} s",
+        numbers: &[
+            (PLACES, "MAX_WAITING"),
+            (PLACES, "MAX_WAITING_OF_ADDRESS"),
+            (PLACES, "LONGEST_WAIT"),
+        ],
+    },
+    Row {
+        name: "requests with one device code",
+        limit: "one in {count} s",
+        numbers: &[(DEVICE_POLLS, "INTERVAL_SECONDS")],
+    },
+    Row {
+        name: "device codes with which one address asks, of all",
+        limit: "{count}, {count}",
+        numbers: &[(DEVICE_POLLS, "MAX_CODES_OF_ADDRESS"), (DEVICE_POLLS, "MAX_CODES")],
     },
     Row {
         name: "sessions of one owner",
