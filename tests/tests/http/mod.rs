@@ -26,6 +26,7 @@ mod overload;
 mod patches;
 mod protobuf;
 mod protocol;
+mod proxies;
 mod review_selectors;
 mod secret_entries;
 mod selectors;
