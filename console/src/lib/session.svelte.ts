@@ -16,7 +16,7 @@ const TOUCH_EVERY = 5 * 60_000;
 const ASK_EVERY = 10_000;
 
 class Session {
-  /** `asking`: a login link was opened in a browser that has a session already. */
+  /** `asking`: a login link was opened, and the person has not said yet that it is theirs. */
   phase: 'loading' | 'out' | 'in' | 'unreachable' | 'asking' = $state('loading');
   info: ConsoleSession['status'] | undefined = $state.raw(undefined);
   self: NonNullable<Self['status']> | undefined = $state.raw(undefined);
@@ -26,6 +26,9 @@ class Session {
   problem: Failure | undefined = $state.raw(undefined);
   /** Seconds until the session ends by idleness, while the warning is shown. */
   secondsLeft: number | undefined = $state(undefined);
+
+  /** The user of the login link. */
+  linkUser = $state('');
 
   #idleEnd = 0;
   #lastUse = 0;
@@ -57,14 +60,25 @@ class Session {
     setInterval(() => void this.#tick(), 1000);
     const code = takeCode();
     if (!code) return this.#resume();
+    await this.#askAboutLink(code);
+  }
+
+  /** Asks before a login link is used: another person may have sent it, to see what is done in their session. */
+  async #askAboutLink(code: string): Promise<void> {
     try {
-      const { status } = await this.#call('GET', { background: true });
-      this.#code = code;
-      this.info = status;
-      this.phase = 'asking';
-    } catch {
-      await this.#redeem(code);
+      const { status } = await this.#call('GET', { bearer: code, background: true });
+      this.linkUser = status.userName;
+    } catch (cause) {
+      await this.#failLink(cause);
+      return;
     }
+    this.#code = code;
+    try {
+      this.info = (await this.#call('GET', { background: true })).status;
+    } catch {
+      // The browser has no session.
+    }
+    this.phase = 'asking';
   }
 
   /** Begins a session with an access key, which is not kept. */
@@ -122,12 +136,12 @@ class Session {
     }
   }
 
-  /** Uses the login link in place of the session that the browser has, or not. */
-  async answer(replace: boolean): Promise<void> {
+  /** Uses the login link, in place of a session that the browser may have, or not. */
+  async answer(use: boolean): Promise<void> {
     const code = this.#code;
     this.#code = '';
     this.phase = 'loading';
-    if (replace) await this.#redeem(code);
+    if (use) await this.#redeem(code);
     else await this.#resume();
   }
 
@@ -141,12 +155,16 @@ class Session {
     try {
       await this.#enter(await this.#call('POST', { bearer: code }));
     } catch (cause) {
-      // The browser may have a session from before.
-      await this.#resume();
-      const why = texts.login.codeFailed((cause as Error).message);
-      if (this.phase === 'in') toasts.fail(why);
-      else this.endReason = why;
+      await this.#failLink(cause);
     }
+  }
+
+  async #failLink(cause: unknown): Promise<void> {
+    // The browser may have a session from before.
+    await this.#resume();
+    const why = texts.login.codeFailed((cause as Error).message);
+    if (this.phase === 'in') toasts.fail(why);
+    else this.endReason = why;
   }
 
   async #enter({ status }: ConsoleSession): Promise<void> {

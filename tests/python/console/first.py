@@ -10,6 +10,10 @@ def a_link_logs_in_once_and_leaves_no_code_behind(bench):
     link = bench.link()
     page = bench.context.new_page()
     page.goto(link)
+    expect(page.get_by_text("This link logs you in as")).to_be_visible()
+    bench.axe(page, "a login link")
+    assert not bench.context.cookies(), "nothing happens before the person has answered"
+    page.get_by_role("button", name="Log in with the link").click()
     bench.until_in(page)
     cookies = bench.context.cookies()
     [cookie] = [one for one in cookies if one["name"] == "__Host-postern"]
@@ -28,6 +32,26 @@ def a_link_logs_in_once_and_leaves_no_code_behind(bench):
     bench.until_login(other)
     assert not other.context.cookies(), other.context.cookies()
     other.context.close()
+
+
+def a_link_of_another_person_is_refused(bench):
+    link = bench.link(bench.user("mallory"))
+    context = bench.new_context()
+    page = context.new_page()
+    page.goto(link)
+    expect(page.get_by_text("mallory", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Do not log in").click()
+    bench.until_login(page)
+    assert not context.cookies(), context.cookies()
+    # In a session, the page names both users.
+    bench.logged_in(bench.user("linked"), context)
+    other = context.new_page()
+    other.goto(link)
+    expect(other.get_by_text("mallory", exact=True)).to_be_visible()
+    expect(other.get_by_text("linked", exact=True)).to_be_visible()
+    other.get_by_role("button", name="Keep this session").click()
+    bench.until_in(other)
+    context.close()
 
 
 def a_key_logs_in(bench):
@@ -101,6 +125,7 @@ def the_first_load_is_small(bench):
 
 run(
     a_link_logs_in_once_and_leaves_no_code_behind,
+    a_link_of_another_person_is_refused,
     a_key_logs_in,
     the_pages_are_accessible,
     text_does_not_become_html,

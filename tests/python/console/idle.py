@@ -25,8 +25,7 @@ def watches_do_not_keep_a_session(bench):
     first, _, last = pages
     streams = [open_watches(page) for page in pages]
     # The overview follows three lists, and each list page one.
-    first.goto(bench.link(key))
-    bench.until_in(first)
+    bench.use_link(first, bench.link(key))
     for page, path in zip(pages[1:], ("/keys", "/secrets?q=kept")):
         bench.open(page, path)
     [cookie] = [one for one in context.cookies() if one["name"] == "__Host-postern"]

@@ -87,8 +87,7 @@ class OpenList:
         self.page = context.new_page()
         self.lists = 0
         self.page.on("request", self._count)
-        self.page.goto(bench.link().replace(self.direct, self.own))
-        bench.until_in(self.page)
+        bench.use_link(self.page, bench.link().replace(self.direct, self.own))
         self.page.goto(self.own + "/ui/secrets?ns=platform")
         expect(self.page.locator("[data-row='5']")).to_be_visible()
         self.box = self.page.get_by_role("region", name="Shared secrets")

@@ -103,8 +103,8 @@ pub(crate) fn authenticate(
             digester.digest(&token)
         }
     };
-    // The code of a login link can begin a session, and do nothing else. It is never in a cookie.
-    let key = if parsed.begins_session() && cookie.is_none() {
+    // The code of a login link can begin a session, and show whose it would be. It is never in a cookie.
+    let key = if parsed.takes_code() && cookie.is_none() {
         principals.identify_or_code(&digest, now.unix_seconds(), policy)
     } else {
         principals.identify(&digest, now.unix_seconds(), policy)

@@ -306,9 +306,9 @@ impl Parsed {
         parts
     }
 
-    /// Whether the request begins a session of a browser.
-    pub(crate) fn begins_session(&self) -> bool {
-        self.path() == SESSION_PATH && *self.method() == Method::POST
+    /// Whether the code of a login link counts for the request: it begins a session, or asks whose session that would be.
+    pub(crate) fn takes_code(&self) -> bool {
+        self.path() == SESSION_PATH && [Method::GET, Method::POST].contains(self.method())
     }
 
     /// The parsed target.
