@@ -145,7 +145,9 @@ mod tests {
 
     fn networks(texts: &[&str]) -> Networks {
         let mut networks = Networks::default();
-        texts.iter().for_each(|text| networks.add(text).unwrap());
+        for text in texts {
+            networks.add(text).unwrap();
+        }
         networks
     }
 

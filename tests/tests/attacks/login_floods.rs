@@ -138,6 +138,11 @@ impl Others {
     }
 }
 
+/// An address of an attacker.
+fn address(network: u8, number: usize) -> IpAddr {
+    Ipv4Addr::new(127, network, 0, u8::try_from(number).expect("few addresses")).into()
+}
+
 /// 52 connections, whose bodies do not arrive, and as many paths as have a body.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_bodies_without_a_credential() {
@@ -146,7 +151,7 @@ async fn slow_bodies_without_a_credential() {
     let lasting = logins.scene.form.pick(Duration::from_secs(7), Duration::from_secs(20));
     let attack = repeat(52, lasting, move |worker| {
         // The client has one address, or a few.
-        let client = client.from_address(Ipv4Addr::new(127, 4, 0, (worker % 3) as u8).into());
+        let client = client.from_address(address(4, worker % 3));
         async move {
             let path = ["/auth/token", "/auth/device", LOGOUT][worker % 3];
             let (never, body) = slow_body(&json!("grant_type=urn"));
@@ -170,8 +175,7 @@ async fn failed_logins_from_many_addresses() {
     let counted = sent.clone();
     let attack = repeat(8, logins.scene.lasting() * 2, move |_| {
         let number = next.fetch_add(1, Ordering::Relaxed);
-        let address: IpAddr = Ipv4Addr::new(127, 5, 0, (number % 20) as u8).into();
-        let (client, sent) = (client.from_address(address), sent.clone());
+        let (client, sent) = (client.from_address(address(5, number % 20)), sent.clone());
         async move {
             let wrong = exchange_form("a.b.c", "deploy");
             let with_key = client.with_token("pst_wrong");

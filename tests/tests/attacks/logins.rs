@@ -19,7 +19,7 @@ use crate::attacks::victims::Victims;
 /// How much slower others may get while a provider fails: their p99, to their usual one.
 const SLOWDOWN_BY_A_PROVIDER: f64 = 1.2;
 
-/// The pause of each of eight callers between two logins: together, they begin as many as the server serves in a minute.
+/// The pause of each of eight callers between two logins: together, they begin 600 in a minute, from 250 addresses.
 const PAUSE: Duration = Duration::from_millis(800);
 
 /// Where a login through the connector `corp` begins.

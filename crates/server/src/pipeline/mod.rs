@@ -149,7 +149,7 @@ async fn reply(
     let caller = Caller { client, address, audit_id };
     if request.uri().path().ends_with(jwks::PATH) {
         // The keys are those of now. If the store does not answer, they are those that are known.
-        let _ = server.registry.cache().wait_until_current().await;
+        let _ = wait_for_principals(server, client).await;
     }
     let failed_relay = match relay::check(&server.gateway, &server.registry, &request) {
         Relay::None => None,

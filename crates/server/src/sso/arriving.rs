@@ -150,9 +150,7 @@ mod tests {
     #[test]
     fn slow_bodies_of_one_address_keep_nobody_out() {
         let all = ArrivingBodies::default();
-        let address = |number: usize| {
-            IpAddr::from([10, 0, u8::try_from(number / 256).unwrap(), (number % 256) as u8])
-        };
+        let address = |number: u32| IpAddr::from((0x0a00_0000 + number).to_be_bytes());
         let other = all.add(address(999));
         let slow: Vec<_> = (0..100).map(|_| all.add(address(1))).collect();
         let given_up = slow.iter().filter(|body| is_given_up(body)).count();

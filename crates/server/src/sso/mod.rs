@@ -25,6 +25,7 @@ use std::sync::Arc;
 use aws_lc_rs::digest::{SHA256, digest};
 use http::header::RETRY_AFTER;
 use http::{Method, Request, Response, StatusCode};
+use parking_lot::Mutex;
 use postern_auth::oidc::login::StateKey;
 use postern_kinds::connector::{self, Connector};
 use postern_kinds::principal::ConnectorRef;
@@ -112,6 +113,8 @@ pub(crate) struct Sso {
     /// Those exchanges that verify a token of a trusted issuer, by the issuer.
     issuers: Places,
     device_polls: DevicePolls,
+    /// The ways to log in, and the revision at which they were read.
+    methods: Mutex<Option<(u64, Arc<Value>)>>,
 }
 
 /// The response to a request that is refused before it is read, in the form that clients of its path expect.
@@ -141,7 +144,7 @@ struct Uncounted;
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
-        address => address,
+        address @ IpAddr::V4(_) => address,
     }
 }
 
@@ -277,6 +280,7 @@ impl Sso {
                 of_address: MAX_EXCHANGES,
             }),
             device_polls: DevicePolls::default(),
+            methods: Mutex::default(),
             registry,
             audit,
             source,
@@ -300,8 +304,21 @@ impl Sso {
         path.starts_with(CONNECTORS) && path.ends_with(BACKCHANNEL_LOGOUT)
     }
 
-    /// The ways to log in.
-    pub(crate) fn methods(&self) -> Value {
+    /// The ways to log in. Nothing is decoded for a request after which nothing was written: no credential is needed here.
+    pub(crate) fn methods(&self) -> Arc<Value> {
+        let revision = self.registry.cache().applied();
+        let mut known = self.methods.lock();
+        if let Some((at, methods)) = &*known
+            && *at == revision
+        {
+            return methods.clone();
+        }
+        let methods = Arc::new(self.read_methods());
+        *known = Some((revision, methods.clone()));
+        methods
+    }
+
+    fn read_methods(&self) -> Value {
         let mut methods = vec![json!({ "type": "AccessKey" })];
         let connectors = self.registry.page_to_decide(&Connector, None, MAX_LISTED);
         let connectors = connectors.iter().filter_map(|one| one.part::<StoredConnector>().ok());

@@ -121,8 +121,8 @@ mod tests {
         Places::new(PlaceLimits { all: 8, of_provider: 2, of_address: 3 })
     }
 
-    fn address(number: usize) -> IpAddr {
-        IpAddr::from([192, 0, u8::try_from(number / 256).unwrap(), (number % 256) as u8])
+    fn address(number: u32) -> IpAddr {
+        IpAddr::from((0x0a00_0000 + number).to_be_bytes())
     }
 
     #[tokio::test(start_paused = true)]
