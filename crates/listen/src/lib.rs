@@ -14,5 +14,6 @@ pub use peer::Peer;
 pub use proxied::{InvalidNetwork, Networks, read_proxy_header};
 pub use socket::{bind, raise_descriptor_limit};
 pub use table::{
-    Admission, ConnectionLimits, ConnectionTable, Moved, OpenConnection, upstream_descriptors,
+    Admission, ConnectionLimits, ConnectionTable, Moved, OpenConnection, network,
+    upstream_descriptors,
 };

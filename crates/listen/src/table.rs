@@ -108,8 +108,8 @@ pub enum Moved {
     Refused,
 }
 
-/// The network of an address that counts as one address.
-fn network(address: IpAddr) -> IpAddr {
+/// The network of an address that counts as one address: for IPv6, that of 64 bits, which a client usually has as a whole.
+pub fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 64))),

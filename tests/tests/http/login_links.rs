@@ -61,9 +61,9 @@ async fn a_code_begins_one_session_with_the_rights_of_its_key() {
     // A browser shows whose session it would be, and asks, before it uses the code.
     let link = admin.with_token(code);
     for _ in 0..2 {
-        let shown = link.get(SESSION).send().await;
-        assert_eq!(shown.expect(200)["status"]["userName"], "ada");
-        assert_eq!(shown.header("set-cookie"), None);
+        let described = link.get(SESSION).send().await;
+        assert_eq!(described.expect(200)["status"]["userName"], "ada");
+        assert_eq!(described.header("set-cookie"), None);
     }
     let begun = redeem(&admin, code).await;
     assert_eq!(begun.expect(201)["status"]["accessKey"], name);

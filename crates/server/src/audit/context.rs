@@ -421,7 +421,8 @@ impl AuditContext {
         if self.credential.is_none() {
             let seconds = now.unix_microseconds().div_euclid(1_000_000);
             let has_room = self.audit.works();
-            let Some(omitted) = self.failures().note(seconds, has_room) else { return };
+            let noted = self.failures().note(self.peer, seconds, has_room);
+            let Some(omitted) = noted else { return };
             if omitted > 0 {
                 let omitted = Cow::Owned(omitted.to_string());
                 annotations.insert(FAILURES_LEFT_OUT, omitted);

@@ -1,13 +1,22 @@
 //! A rate limit on the records of failed authentications.
 //!
 //! Any client can fail any number of times. If each failure were recorded, one client could rotate away all older
-//! records. So the first 1000 failures are recorded one by one. After that, one failure in ten seconds is recorded,
-//! with the number of omitted ones. With at most 1 KiB each, this is 9 MB a day.
+//! records. So the first 1000 failures are recorded one by one, and the first 200 of one address. After that, one failure
+//! in ten seconds is recorded, with the number of omitted ones. With at most 1 KiB each, this is 9 MB a day. A client at
+//! one address does not keep the failures of others out of the log.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
 
 use parking_lot::Mutex;
+use postern_listen::network;
 
 /// The number of failures that are recorded one by one.
 const BURST: u64 = 1000;
+
+/// The number of those that one address may have in an hour.
+const BURST_OF_ADDRESS: u64 = 200;
+const HOUR_SECONDS: i64 = 3600;
 
 /// The seconds between two recorded failures after the burst.
 const SECONDS_FOR_ONE: u64 = 10;
@@ -25,26 +34,69 @@ struct State {
     /// When tokens were added last, in seconds since 1970.
     refilled_at: i64,
     omitted: u64,
+    /// The recorded failures of each address since then, in seconds since 1970. There are no more addresses than records.
+    since: i64,
+    of_address: HashMap<IpAddr, u64>,
+    /// When a failure of an address beyond its burst was recorded last.
+    beyond_at: i64,
+}
+
+impl State {
+    fn refill(&mut self, now: i64) {
+        let passed = u64::try_from(now.saturating_sub(self.refilled_at)).unwrap_or(0);
+        let more = passed / SECONDS_FOR_ONE;
+        if more > 0 {
+            self.tokens = self.tokens.saturating_add(more).min(BURST);
+            self.refilled_at = now;
+        }
+        if now.saturating_sub(self.since) >= HOUR_SECONDS {
+            self.since = now;
+            self.of_address.clear();
+        }
+    }
+
+    /// Whether an address has failures left to record, or it is time for one that has not.
+    fn admits(&mut self, address: IpAddr, now: i64) -> bool {
+        let own = self.of_address.get(&address).copied().unwrap_or_default();
+        let passed = u64::try_from(now.saturating_sub(self.beyond_at)).unwrap_or(0);
+        let is_beyond = own >= BURST_OF_ADDRESS;
+        if self.tokens == 0 || (is_beyond && passed < SECONDS_FOR_ONE) {
+            return false;
+        }
+        if is_beyond {
+            self.beyond_at = now;
+        } else {
+            self.of_address.insert(address, own + 1);
+        }
+        true
+    }
 }
 
 impl AuthenticationFailures {
     /// A full bucket.
     pub(super) fn new(now_unix_seconds: i64) -> Self {
-        let state = State { tokens: BURST, refilled_at: now_unix_seconds, omitted: 0 };
+        let state = State {
+            tokens: BURST,
+            refilled_at: now_unix_seconds,
+            omitted: 0,
+            since: now_unix_seconds,
+            of_address: HashMap::new(),
+            beyond_at: now_unix_seconds,
+        };
         Self { state: Mutex::new(state) }
     }
 
     /// Counts one more failure. If it must be recorded, returns the number of failures that were omitted before it.
     /// `has_room` is whether the log has room for a record.
-    pub(super) fn note(&self, now_unix_seconds: i64, has_room: bool) -> Option<u64> {
+    pub(super) fn note(
+        &self,
+        address: IpAddr,
+        now_unix_seconds: i64,
+        has_room: bool,
+    ) -> Option<u64> {
         let mut state = self.state.lock();
-        let passed = u64::try_from(now_unix_seconds.saturating_sub(state.refilled_at)).unwrap_or(0);
-        let more = passed / SECONDS_FOR_ONE;
-        if more > 0 {
-            state.tokens = state.tokens.saturating_add(more).min(BURST);
-            state.refilled_at = now_unix_seconds;
-        }
-        if state.tokens == 0 || !has_room {
+        state.refill(now_unix_seconds);
+        if !has_room || !state.admits(network(address), now_unix_seconds) {
             state.omitted += 1;
             return None;
         }
@@ -57,24 +109,45 @@ impl AuthenticationFailures {
 mod tests {
     use super::*;
 
+    fn address(last: u64) -> IpAddr {
+        IpAddr::from([192, 0, 2, u8::try_from(last).unwrap()])
+    }
+
     #[test]
     fn a_flood_is_counted_and_leaves_room() {
         let failures = AuthenticationFailures::new(100);
-        for _ in 0..BURST {
-            assert_eq!(failures.note(100, true), Some(0));
+        for number in 0..BURST {
+            assert_eq!(failures.note(address(number / BURST_OF_ADDRESS), 100, true), Some(0));
         }
+        let note = |now, has_room| failures.note(address(9), now, has_room);
         for _ in 0..500 {
-            assert_eq!(failures.note(100, true), None);
+            assert_eq!(note(100, true), None);
         }
-        assert_eq!(failures.note(109, true), None);
-        assert_eq!(failures.note(110, true), Some(501));
-        assert_eq!(failures.note(110, true), None);
+        assert_eq!(note(109, true), None);
+        assert_eq!(note(110, true), Some(501));
+        assert_eq!(note(110, true), None);
         // A clock that moves back adds no tokens. A day later, the bucket is full again.
-        assert_eq!(failures.note(5, true), None);
+        assert_eq!(note(5, true), None);
         // A failure without room in the log is also omitted.
-        assert_eq!(failures.note(120, false), None);
-        assert_eq!(failures.note(86_400, true), Some(3));
-        assert_eq!((1..BURST).filter(|_| failures.note(86_400, true).is_some()).count(), 999);
-        assert_eq!(failures.note(86_400, true), None);
+        assert_eq!(note(120, false), None);
+        assert_eq!(note(86_400, true), Some(3));
+        let of_one = (1..BURST).filter(|_| note(86_400, true).is_some()).count() as u64;
+        assert_eq!(of_one, BURST_OF_ADDRESS, "those of its burst, and one beyond it");
+        let of_all = (0..BURST).filter(|number| {
+            failures.note(address(number / BURST_OF_ADDRESS), 86_400, true).is_some()
+        });
+        assert_eq!(of_all.count() as u64, BURST - BURST_OF_ADDRESS - 1);
+    }
+
+    #[test]
+    fn a_flood_of_one_address_does_not_hide_the_failures_of_others() {
+        let failures = AuthenticationFailures::new(100);
+        let flood = |now| {
+            (0..5000).filter(|_| failures.note(address(1), now, true).is_some()).count() as u64
+        };
+        assert_eq!(flood(100), BURST_OF_ADDRESS);
+        assert!(failures.note(address(2), 100, true).is_some());
+        assert_eq!(flood(110), 1, "one in ten seconds");
+        assert!(failures.note(address(2), 110, true).is_some());
     }
 }

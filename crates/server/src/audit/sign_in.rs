@@ -96,7 +96,7 @@ impl SignIn {
         let left_out = if self.is_known {
             Some(0)
         } else {
-            self.audit.unknown_key_failures.note(now, self.audit.works())
+            self.audit.unknown_key_failures.note(self.peer, now, self.audit.works())
         };
         let Some(left_out) = left_out else { return };
         let status = match refused {

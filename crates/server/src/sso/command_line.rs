@@ -14,6 +14,7 @@ use postern_auth::oidc::command_line::{
 use postern_auth::oidc::login::StateRefused;
 use postern_kinds::SecretText;
 use postern_kinds::command_line_consent::{ALLOW, DENY, Spec, Status};
+use postern_listen::network;
 use postern_meta::status::ApiError;
 use postern_registry::actions::command_line::{allow, code_of, describe, redeem};
 use postern_registry::actions::sessions::Login;
@@ -24,7 +25,7 @@ use super::browser::{BAD_QUERY, agent_of, redirect};
 use super::device_polls::{INTERVAL_SECONDS, Pace};
 use super::exchange::NotGiven;
 use super::form::{Form, encode};
-use super::{Refused, Sso, network_of};
+use super::{Refused, Sso};
 use crate::audit::SignIn;
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
@@ -111,7 +112,7 @@ impl Sso {
             let (code, reason) = (StatusCode::METHOD_NOT_ALLOWED, "use POST on this path");
             return Err(NotGiven::of(code, "invalid_request", reason));
         }
-        let form = self.arriving.form(head, body, network_of(address)).await?;
+        let form = self.arriving.form(head, body, network(address)).await?;
         let asked = Asked::read(&form).map_err(|Invalid(text)| NotGiven::request(text))?;
         let device = Device::begin(&self.random(), &asked, &address.to_string(), self.now());
         let sealed = device.seal(&self.state_key, self.random());
@@ -234,7 +235,7 @@ impl Sso {
             return Err(NotGiven::grant("the verifier is another one"));
         }
         let (_, address) = from;
-        if self.device_polls.note(sealed, network_of(address), self.now()) == Pace::TooFast {
+        if self.device_polls.note(sealed, network(address), self.now()) == Pace::TooFast {
             let reason = "wait for the interval between two requests";
             return Err(NotGiven::of(StatusCode::BAD_REQUEST, SLOW_DOWN, reason));
         }

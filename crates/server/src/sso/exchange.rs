@@ -10,6 +10,7 @@ use http::{HeaderValue, Method, Response, StatusCode};
 use postern_auth::oidc::jwks::KeySet;
 use postern_auth::oidc::jwt::{Claims, Expected, MAX_TOKEN_BYTES, TokenRefused, verify};
 use postern_kinds::trusted_issuer::{self, TrustedIssuer};
+use postern_listen::network;
 use postern_meta::decode::{Format, decode};
 use postern_meta::status::ApiError;
 use postern_registry::actions::exchanges::{Accepting, NoKey, accepting, exchange};
@@ -19,9 +20,7 @@ use super::command_line::{AUTHORIZATION_CODE, DEVICE_CODE, PENDING};
 use super::form::Form;
 use super::places::Busy;
 use super::providers::Provider;
-use super::{
-    ANY_ADDRESS, EXCHANGES, MAX_LISTED, RETRY_AFTER_SECONDS, Sso, TOO_MANY, Uncounted, network_of,
-};
+use super::{ANY_ADDRESS, EXCHANGES, MAX_LISTED, RETRY_AFTER_SECONDS, Sso, TOO_MANY, Uncounted};
 use crate::audit::SignIn;
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
@@ -203,9 +202,9 @@ impl Sso {
             let reason = "use POST on this path";
             return Err(NotGiven::of(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", reason));
         }
-        let form = self.arriving.form(head, body, network_of(address)).await?;
+        let form = self.arriving.form(head, body, network(address)).await?;
         // Only the work of the store and of the issuer takes a place.
-        let _place = self.logins.take(EXCHANGES, network_of(address)).await?;
+        let _place = self.logins.take(EXCHANGES, network(address)).await?;
         match form.get("grant_type") {
             Some(TOKEN_EXCHANGE) => self.exchanged(&form, record).await,
             Some(AUTHORIZATION_CODE) => self.given_for_code(&form, (head, address), record).await,

@@ -8,13 +8,14 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use postern_auth::oidc::id_token::{Party, verify_logout_token};
 use postern_auth::oidc::login::logout_address;
+use postern_listen::network;
 use postern_registry::actions::refreshes;
 use serde_json::json;
 
 use postern_registry::actions::refreshes::ProviderSession;
 
 use super::redeem::unavailable;
-use super::{About, Refused, Sso, allowed, network_of, refusal, session_hash};
+use super::{About, Refused, Sso, allowed, refusal, session_hash};
 use crate::audit::SignIn;
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
@@ -85,9 +86,9 @@ impl Sso {
         record: &mut SignIn,
     ) -> Result<(), Refused> {
         allowed(&head.method, &Method::POST)?;
-        let form = self.arriving.form(head, body, network_of(address)).await;
+        let form = self.arriving.form(head, body, network(address)).await;
         let form = form.map_err(|refused| Refused::forbidden(refused.reason))?;
-        let _place = self.logouts.take(name, network_of(address)).await?;
+        let _place = self.logouts.take(name, network(address)).await?;
         let connector = self.connector(name).await?;
         record.set_connector(&connector.metadata.name);
         let token = form.get("logout_token");

@@ -19,7 +19,7 @@ mod redeem;
 pub(crate) mod refresh;
 mod test;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -29,6 +29,7 @@ use parking_lot::Mutex;
 use postern_auth::oidc::login::StateKey;
 use postern_kinds::connector::{self, Connector};
 use postern_kinds::principal::ConnectorRef;
+use postern_listen::network;
 use postern_meta::decode::Format;
 use postern_meta::status::ApiError;
 use postern_proxy::UpstreamAddresses;
@@ -139,14 +140,6 @@ pub(crate) fn is_failure(response: &Response<Body>) -> bool {
 /// decided yet.
 #[derive(Clone, Copy)]
 struct Uncounted;
-
-/// The network that shares the limits of an address. A client with IPv6 usually has a whole /64 network.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
-        address @ IpAddr::V4(_) => address,
-    }
-}
 
 /// A request without a credential.
 pub(crate) struct Visit<'a> {
@@ -388,7 +381,7 @@ impl Sso {
         address: IpAddr,
     ) -> Result<Place, Refused> {
         allowed(&head.method, &Method::GET)?;
-        Ok(self.logins_of_browsers.take(connector, network_of(address)).await?)
+        Ok(self.logins_of_browsers.take(connector, network(address)).await?)
     }
 
     /// An enabled connector.
