@@ -41,6 +41,10 @@ fn answer(more: &str) -> Vec<u8> {
         .into_bytes()
 }
 
+/// An agent that says that it does not accept the token. The text then names the clocks: a server whose clock is wrong issues
+/// tokens that no agent accepts.
+const REJECTED: &str = "a rejected token";
+
 /// What the agent says, when, and the statuses that its own caller may get.
 type Hostile = (&'static str, When, Said, &'static [u16]);
 
@@ -73,12 +77,7 @@ fn hostile() -> Vec<Hostile> {
             ),
             &[502],
         ),
-        (
-            "a rejected token",
-            Asked,
-            head("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"),
-            &[502],
-        ),
+        (REJECTED, Asked, head("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"), &[502]),
         ("a text message", Asked, Text, &[503]),
         ("a message that is too long", Asked, Bytes(vec![b'x'; 65 * 1024]), &[503]),
         ("an end in place of an answer", Asked, Bytes(Vec::new()), &[503]),
@@ -151,6 +150,7 @@ async fn trial(
     let ((status, text), ()) = tokio::join!(ask(&ada, &cluster), wait::within(what, hostile));
     assert!(wanted.contains(&status), "{what}: {status} {text}");
     assert!(!text.contains(CANARY), "{what}: {text}");
+    assert!(what != REJECTED || text.contains("check that the clocks"), "{text}");
     assert!(start.elapsed() < LONGEST_HANG, "{what}: {:?}", start.elapsed());
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::join;
 use futures_util::stream::FuturesUnordered;
+use postern_tests::http::Client;
 use postern_tests::identity_provider::{IdentityProvider, Raw};
 use postern_tests::objects::{collection, make};
 use postern_tests::rights::{merge, path, set};
@@ -251,6 +252,32 @@ async fn a_provider_that_hangs_leaves_places_to_the_others_and_failures_are_reco
         })
         .await;
     }
+}
+
+/// A browser may open its connection long before the person clicks.
+#[tokio::test]
+async fn a_login_is_answered_after_the_time_of_a_connection_without_a_key() {
+    const BEFORE_THE_LIMIT: Duration = Duration::from_secs(28);
+    let scene = Scene::start().await;
+    let slow = IdentityProvider::start().await;
+    make(&scene.admin, "connectors", "slow", slow.connector()).await;
+    slow.set(|state| {
+        let document = state.discovery().to_string();
+        let raw = Raw { delay: Duration::from_millis(4500), ..Raw::of(200, document) };
+        state.raw.insert("/.well-known/openid-configuration", raw);
+    });
+    let login = async |client: Client| {
+        let mut connection = client.connect().await.unwrap();
+        tokio::time::sleep(BEFORE_THE_LIMIT).await;
+        let start = || client.get("/auth/oidc/slow/start").without("authorization");
+        let answer = start().try_send_on(&mut connection).await;
+        let again = start().try_send_on(&mut connection).await;
+        (answer.map(|answer| answer.status), again.is_err())
+    };
+    let of_one = login(scene.admin.clone());
+    let of_many = login(Client::http2(scene.server.kubeconfig()));
+    let (one, many) = join(of_one, of_many).await;
+    assert_eq!((one, many), ((Ok(303), true), (Ok(303), true)), "and none is served after it");
 }
 
 #[tokio::test]

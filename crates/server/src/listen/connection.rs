@@ -5,7 +5,7 @@ use std::error::Error;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use pin_project_lite::pin_project;
 use postern_listen::{GuardedIo, Moved, OpenConnection, read_proxy_header};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, MissedTickBehavior, Sleep, interval_at, sleep};
+use tokio::time::{Instant, MissedTickBehavior, Sleep, interval_at, sleep, sleep_until};
 use tokio_rustls::TlsAcceptor;
 
 use super::sending::{Outgoing, Sending, Transfer};
@@ -33,6 +33,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time after which a connection without a request with a valid key is closed.
 const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How much longer such a connection stays while a request that has arrived is answered. It takes no further one.
+const LAST_ANSWER_TIME: Duration = Duration::from_secs(30);
 
 /// How often a connection checks whether it must end.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -87,6 +90,25 @@ pub(super) struct Connection {
     pub(super) client: Arc<Client>,
     unauthenticated: UnauthenticatedStreams,
     outgoing: Arc<Outgoing>,
+    opened: Instant,
+    /// The requests that have arrived without a body, and are being answered.
+    answering: Arc<AtomicUsize>,
+}
+
+/// One of [`Connection::answering`], until it is dropped.
+struct Answering(Arc<AtomicUsize>);
+
+impl Answering {
+    fn begin(all: &Arc<AtomicUsize>) -> Self {
+        all.fetch_add(1, Ordering::AcqRel);
+        Self(all.clone())
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Connection {
@@ -97,7 +119,8 @@ impl Connection {
         unauthenticated: Arc<Semaphore>,
     ) -> Self {
         let unauthenticated = UnauthenticatedStreams::new(unauthenticated);
-        Self { server, client, unauthenticated, outgoing: Outgoing::new() }
+        let (opened, answering) = (Instant::now(), Arc::default());
+        Self { server, client, unauthenticated, outgoing: Outgoing::new(), opened, answering }
     }
 
     /// Serves the connection until it ends, must end, or is upgraded to another protocol. `open` is the entry in the
@@ -124,15 +147,19 @@ impl Connection {
     /// Waits until the connection must end. Returns the reason.
     async fn closed(&self) -> &'static str {
         let counts = &self.server.metrics().connections;
-        let opened = Instant::now();
-        let mut checks = interval_at(opened + CHECK_INTERVAL, CHECK_INTERVAL);
+        let mut checks = interval_at(self.opened + CHECK_INTERVAL, CHECK_INTERVAL);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = self.client.peer.closed() => return "it was closed to make room for another connection",
                 _ = checks.tick() => {}
             }
-            if !self.client.is_authenticated() && opened.elapsed() >= UNAUTHENTICATED_TIMEOUT {
+            let is_answering =
+                self.answering.load(Ordering::Acquire) > 0 || self.outgoing.has_unsent();
+            let last = if is_answering { LAST_ANSWER_TIME } else { Duration::ZERO };
+            if !self.client.is_authenticated()
+                && self.opened.elapsed() >= UNAUTHENTICATED_TIMEOUT + last
+            {
                 counts.count_closed(Closed::Unauthenticated);
                 return "it sent no request with a valid key in time";
             }
@@ -140,6 +167,19 @@ impl Connection {
                 counts.count_closed(Closed::Stalled);
                 return "its client does not read the responses";
             }
+        }
+    }
+
+    /// Whether the connection takes no further request, because none had a valid key in time.
+    fn is_overdue(&self) -> bool {
+        !self.client.is_authenticated() && self.opened.elapsed() >= UNAUTHENTICATED_TIMEOUT
+    }
+
+    /// Waits until the connection takes no further request for this reason.
+    async fn overdue(&self) {
+        sleep_until(self.opened + UNAUTHENTICATED_TIMEOUT).await;
+        if !self.is_overdue() {
+            std::future::pending::<()>().await;
         }
     }
 
@@ -234,7 +274,9 @@ impl Connection {
         let (parts, incoming) = request.into_parts();
         let (body, leftover) = IncomingBody::with_leftover(incoming, &parts.headers);
         let request = Request::from_parts(parts, body);
+        let answering = leftover.is_none().then(|| Answering::begin(&self.answering));
         let mut reply = pipeline::handle(&self.server, &self.client, request, None).await;
+        drop(answering);
         let is_unread = match leftover {
             Some(leftover) => !leftover.read().await,
             None => false,
@@ -243,7 +285,8 @@ impl Connection {
             lingers.store(true, Ordering::Release);
         }
         let switches = reply.response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if is_unread || (self.server.is_ending() && !switches) {
+        let is_last = self.server.is_ending() || self.is_overdue();
+        if is_unread || (is_last && !switches) {
             let close = HeaderValue::from_static("close");
             reply.response.headers_mut().insert(header::CONNECTION, close);
         }
@@ -267,6 +310,7 @@ impl Connection {
         tokio::select! {
             ended = connection.as_mut() => return Ok(ended?),
             () = announced => {}
+            () = self.overdue() => {}
             _ = draining.wait_for(|draining| *draining) => {}
         }
         connection.as_mut().graceful_shutdown();
@@ -285,7 +329,9 @@ impl Connection {
         let (body, leftover) = IncomingBody::with_leftover(incoming, &parts.headers);
         let request = Request::from_parts(parts, body);
         let stream = transfer.take_stream();
+        let answering = leftover.is_none().then(|| Answering::begin(&self.answering));
         let mut reply = pipeline::handle(&self.server, &self.client, request, stream).await;
+        drop(answering);
         if reply.guard.is_refused {
             return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
         }

@@ -115,6 +115,11 @@ impl Outgoing {
         })
     }
 
+    /// Whether there are unsent chunks.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.outstanding.load(Ordering::Acquire) > 0
+    }
+
     /// Whether there are unsent chunks, and none was sent for too long.
     pub(super) fn is_stalled(&self) -> bool {
         let deadline = self.deadline(&self.outstanding, &self.progress);
