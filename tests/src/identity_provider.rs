@@ -238,6 +238,16 @@ impl IdentityProvider {
     }
 }
 
+impl IdentityProvider {
+    /// The thumbprint of the present key (RFC 7638), as an administrator gets it from a cluster that they trust.
+    pub fn thumbprint(&self) -> String {
+        let keys = self.state.lock().unwrap().key_set();
+        let [x, y] = ["x", "y"].map(|name| keys["keys"][0][name].as_str().unwrap().to_owned());
+        let members = format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#);
+        BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, members.as_bytes()))
+    }
+}
+
 impl State {
     /// Removes all changes.
     pub fn be_honest(&mut self) {
@@ -507,9 +517,11 @@ pub async fn post_form(client: &Client, form: &str) -> Response {
 
 /// Makes a connected cluster a trusted issuer, and the workload identity `pod` of the user `bot` for its `ServiceAccount`
 /// `deployer` in the namespace `shop`.
-pub async fn make_pod_identity(admin: &Client, cluster: &str) {
+pub async fn make_pod_identity(admin: &Client, cluster: &str, issuer: &str, thumbprint: &str) {
     make(admin, "users", "bot", json!({})).await;
-    let issuer = json!({ "type": "Kubernetes", "cluster": cluster });
+    let issuer = json!({
+        "type": "Kubernetes", "cluster": cluster, "issuer": issuer, "keyThumbprints": [thumbprint],
+    });
     make(admin, "trustedissuers", cluster, issuer).await;
     let spec = json!({
         "issuer": cluster,

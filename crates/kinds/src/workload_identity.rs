@@ -12,7 +12,6 @@ use crate::prelude::*;
 use crate::principal::{WorkloadFacts, delegated_right, key_verb};
 use crate::schema_rule::IMMUTABLE;
 use crate::scope::{self, Scope};
-use crate::trusted_issuer::TrustedIssuer;
 
 /// The lifetime of an exchanged key, in seconds, and its limits.
 pub const DEFAULT_TTL_SECONDS: i64 = 15 * 60;
@@ -215,10 +214,7 @@ impl Kind for WorkloadIdentity {
         let is_same = old.is_some_and(|old| old.fields.spec == new.fields.spec);
         let owner = new.fields.spec.key_owner().filter(|_| !is_same);
         let right = owner.and_then(|owner| delegated_right(key_verb(Verb::Create), &owner));
-        let issuer = &new.fields.spec.issuer;
-        let names_other = old.is_none_or(|old| old.fields.spec.issuer != *issuer);
-        let issuer = (names_other && !issuer.is_empty()).then(|| right_to_name_issuer(issuer));
-        right.map(RequiredRight::from).into_iter().chain(issuer).collect()
+        right.map(RequiredRight::from).into_iter().collect()
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
@@ -248,14 +244,6 @@ impl Kind for WorkloadIdentity {
 
     const ENDS_WITH: Option<EndsWith<Status>> =
         Some(|status| status.maker.as_ref().map(|maker| maker.uid.as_str()));
-}
-
-/// The right to name a trusted issuer. Without it, the errors would tell which issuers exist, and of which type they are.
-fn right_to_name_issuer(name: &str) -> RequiredRight {
-    let right = |verb| Right::cluster(verb, MANAGEMENT_V1.group, TrustedIssuer::INFO.plural, name);
-    RequiredRight::from(right("use")).or(right("get")).because(format!(
-        "to accept tokens of the trusted issuer \"{name}\" requires the verb use or get on it"
-    ))
 }
 
 /// Checks that the keys of a workload identity do not outlive the key of its writer, nor do more than it.

@@ -7,8 +7,10 @@
 use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use postern_meta::status::ApiError;
 use postern_store::{Fleet, Member, Store};
 use tokio::sync::watch;
 
@@ -21,18 +23,55 @@ const STAGGER: Duration = Duration::from_millis(300);
 /// The most that a server waits, however many there are.
 const LONGEST_STAGGER: Duration = Duration::from_millis(900);
 
+/// How far the clock of a server may be from those of the others while it issues keys and tokens. Clients and agents
+/// accept as much.
+pub const CLOCK_DEVIATION_MAX_SECONDS: i64 = 60;
+
+/// The seconds after which a client may retry at a server whose clock is wrong.
+const CLOCK_RETRY_SECONDS: u32 = 5;
+
 /// The servers that share the store.
 pub struct Servers {
     /// The id of this server, which no other process has.
     id: Arc<str>,
     /// Those that are announced; `None` if this server has the store for itself.
     members: Option<watch::Receiver<Arc<[Member]>>>,
+    /// How far the clock of this server is from that of most others, in milliseconds; 0 if that is not known.
+    clock_deviation_milliseconds: AtomicI64,
 }
 
 impl Servers {
     pub(crate) fn of(store: &dyn Store, source: &dyn Source) -> Self {
         let members = store.fleet().map(Fleet::members);
-        Self { id: new_uid(source).into(), members }
+        Self {
+            id: new_uid(source).into(),
+            members,
+            clock_deviation_milliseconds: AtomicI64::new(0),
+        }
+    }
+
+    /// Sets how far the clock of this server certainly is from that of most others; 0 if that is not known.
+    pub fn set_clock_deviation(&self, milliseconds: i64) {
+        self.clock_deviation_milliseconds.store(milliseconds, Ordering::Release);
+    }
+
+    /// Checks that the clock of this server may say when keys and tokens begin and end. With a wrong one, they are dead at
+    /// birth at the other servers, or live too long.
+    ///
+    /// # Errors
+    /// 503 if it is off by more than [`CLOCK_DEVIATION_MAX_SECONDS`].
+    pub fn check_clock(&self) -> Result<(), ApiError> {
+        let seconds = self.clock_deviation_milliseconds.load(Ordering::Acquire) / 1000;
+        if seconds.abs() <= CLOCK_DEVIATION_MAX_SECONDS {
+            return Ok(());
+        }
+        let how = if seconds > 0 { "ahead of" } else { "behind" };
+        let message = format!(
+            "the clock of this server is {} s {how} the clocks of the other servers, so it issues no keys and tokens: use \
+             another server, and synchronize its clock",
+            seconds.abs()
+        );
+        Err(ApiError::unavailable(&message, Some(CLOCK_RETRY_SECONDS)))
     }
 
     /// The id of this server. It is another one after each start.
@@ -77,7 +116,8 @@ mod tests {
         let members = watch::channel(Arc::from([])).1;
         let member =
             Member { id: id.into(), address: String::new(), format: 1, seal_keys: Vec::new() };
-        (Servers { id: id.into(), members: Some(members) }, member)
+        let clock_deviation_milliseconds = AtomicI64::new(0);
+        (Servers { id: id.into(), members: Some(members), clock_deviation_milliseconds }, member)
     }
 
     #[test]
@@ -105,6 +145,18 @@ mod tests {
         // A server that is not announced yet, or alone, waits for no other one than those that are.
         members.clear();
         assert_eq!(servers[0].rank("garbage", &members), 0);
+    }
+
+    #[test]
+    fn a_server_with_a_wrong_clock_issues_nothing() {
+        let (servers, _) = server("me");
+        for (milliseconds, is_right) in
+            [(0, true), (60_999, true), (61_000, false), (-60_999, true), (-3_600_000, false)]
+        {
+            servers.set_clock_deviation(milliseconds);
+            let code = servers.check_clock().err().map(|error| error.code());
+            assert_eq!(code.is_none(), is_right, "{milliseconds}: {code:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -31,7 +31,7 @@ async fn a_cluster_is_an_issuer_that_is_reached_through_its_agent() {
     let kubeconfig = cluster.write(&home.path().join("cluster"));
     let agent = agent_setup(&central, &kubeconfig, &home).tunnel().await;
     let admin = central.admin();
-    make_pod_identity(&admin, "member").await;
+    make_pod_identity(&admin, "member", issuer, &provider.thumbprint()).await;
     let exchange = async |audience: &str| -> Response {
         let token = provider.token(&json!({
             "iss": issuer,
@@ -47,6 +47,9 @@ async fn a_cluster_is_an_issuer_that_is_reached_through_its_agent() {
     assert_eq!(me["status"]["user"]["name"], "bot");
     exchange("https://kubernetes.default.svc").await.expect(400);
     assert_eq!((provider.asked("/openid/v1/jwks"), provider.asked("/keys")), (1, 0));
+    // Keys that the agent tells and the trusted issuer does not name count for nothing: its key may be stolen.
+    provider.set(|state| state.rotate_keys("stolen"));
+    exchange(AUDIENCE).await.expect(400);
     // Another caller gets these documents as the cluster gives them to this caller, or not at all.
     let at_gateway = "/kubernetes/cluster/member/openid/v1/jwks";
     central.eve.get(at_gateway).send().await.expect(403);

@@ -11,6 +11,7 @@ mod made_for;
 mod migration;
 mod options;
 mod past;
+mod references;
 mod scene;
 mod scoped_siblings;
 mod server_fields;

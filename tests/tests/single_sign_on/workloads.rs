@@ -388,6 +388,17 @@ async fn a_workload_identity_gives_no_more_than_its_writer_has() {
     };
     // A user makes workload identities of their own, by the right to make their own keys.
     let own = with("owner", json!({ "user": "ada" }));
+    // Whether an issuer exists, and of which type it is, learns only a caller who may see it.
+    let unfit = |issuer: &str| {
+        let entry = json!({ "claim": "sub", "values": ["x"] });
+        json!({ "owner": { "user": "ada" }, "issuer": issuer, "scope": {}, "match": [entry] })
+    };
+    for issuer in ["none", "ci"] {
+        let at = format!("{}?dryRun=All", collection("workloadidentities"));
+        let body = json!({ "metadata": { "name": "probe" }, "spec": unfit(issuer) });
+        ada.post(&at).json(&body).send().await.expect(201);
+        assert_eq!(make_as(admin, "probe", unfit(issuer)).await.status, 422, "{issuer}");
+    }
     make_as(&ada, "own", own.clone()).await.expect(201);
     ada.get(&path("workloadidentities", "own")).send().await.expect(200);
     assert_eq!(make_as(&ada, "of-bot", deploy()).await.status, 403);
@@ -475,7 +486,7 @@ async fn add_cluster(workloads: &Workloads) {
     let at = "/kubernetes/management/api/v1/namespaces/platform/secrets";
     admin.post(at).json(&body).send().await.expect(201);
     make_cluster(admin, "edge").await;
-    make(admin, "trustedissuers", "edge", issuer_of("edge")).await;
+    make(admin, "trustedissuers", "edge", issuer_of(provider, "edge")).await;
     let mut spec = deploy();
     spec["issuer"] = json!("edge");
     spec["match"] = json!([
@@ -491,8 +502,11 @@ async fn make_cluster(admin: &Client, name: &str) {
     make(admin, "clusters", name, json!({ "config": config })).await;
 }
 
-fn issuer_of(cluster: &str) -> Value {
-    json!({ "type": "Kubernetes", "cluster": cluster })
+fn issuer_of(provider: &IdentityProvider, cluster: &str) -> Value {
+    json!({
+        "type": "Kubernetes", "cluster": cluster, "issuer": OF_CLUSTER,
+        "keyThumbprints": [provider.thumbprint()],
+    })
 }
 
 /// The status of an exchange of a token of the service account `shop/deployer`, with these changes to its claims.
@@ -532,10 +546,37 @@ async fn a_cluster_is_an_issuer_that_is_reached_by_its_kubeconfig() {
 }
 
 #[tokio::test]
+async fn only_keys_with_a_known_thumbprint_count() {
+    let workloads = Workloads::start().await;
+    add_cluster(&workloads).await;
+    let (admin, provider) = (&workloads.admin, &workloads.provider);
+    let at = path("trustedissuers", "edge");
+    for (what, spec) in [
+        ("no issuer", json!({ "issuer": null })),
+        ("no keys", json!({ "keyThumbprints": null })),
+        ("a key of another form", json!({ "keyThumbprints": ["x"] })),
+        ("authorities", json!({ "caData": provider.ca_data() })),
+        ("keys without a cluster", json!({ "cluster": null })),
+    ] {
+        let reply = merge(admin, &at, json!({ "spec": spec })).await;
+        assert_eq!(reply.status, 422, "{what}: {}", reply.text());
+    }
+    assert_eq!(exchange_of_pod(&workloads, json!({})).await, 200);
+    // The keys that the cluster tells now are of a thief who has changed the Cluster.
+    provider.set(|state| state.rotate_keys("of-the-thief"));
+    set(admin, &path("clusters", "edge"), json!({ "description": "moved" })).await;
+    assert_eq!(exchange_of_pod(&workloads, json!({})).await, 400);
+    // The administrator names the next key.
+    set(admin, &at, json!({ "keyThumbprints": [provider.thumbprint()] })).await;
+    assert_eq!(exchange_of_pod(&workloads, json!({})).await, 200);
+}
+
+#[tokio::test]
 async fn a_later_cluster_of_the_same_name_is_no_issuer() {
     let workloads = Workloads::start().await;
     let admin = &workloads.admin;
-    let missing = json!({ "metadata": { "name": "none" }, "spec": issuer_of("none") });
+    let missing =
+        json!({ "metadata": { "name": "none" }, "spec": issuer_of(&workloads.provider, "none") });
     let refused = admin.post(&collection("trustedissuers")).json(&missing).send().await;
     let refused = refused.expect(422);
     assert_eq!(refused["details"]["causes"][0]["field"], "spec.cluster");
@@ -569,7 +610,7 @@ async fn a_later_cluster_of_the_same_name_is_no_issuer() {
     set(admin, &at, json!({ "description": "still the first" })).await;
     assert_eq!(exchange_of_pod(&workloads, json!({})).await, 400);
     admin.delete(&at).send().await.expect(200);
-    make(admin, "trustedissuers", "edge", issuer_of("edge")).await;
+    make(admin, "trustedissuers", "edge", issuer_of(&workloads.provider, "edge")).await;
     assert_eq!(exchange_of_pod(&workloads, json!({})).await, 200);
     // Without another owner, the issuer ends with its Cluster.
     admin.delete(&path("clusters", "edge")).send().await.expect(200);

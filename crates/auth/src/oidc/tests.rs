@@ -505,3 +505,17 @@ mod properties {
         }
     }
 }
+
+#[test]
+fn keys_are_chosen_by_their_thumbprints() {
+    // The example of RFC 7638 section 3.1.
+    let modulus = "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw";
+    let rsa =
+        json!({ "kty": "RSA", "n": modulus, "e": "AQAB", "alg": "RS256", "kid": "2011-04-29" });
+    let zeros = "A".repeat(43);
+    let ec = json!({ "kty": "EC", "crv": "P-256", "x": zeros, "y": zeros, "kid": "ec" });
+    let keys = KeySet::parse(json!({ "keys": [rsa, ec] }).to_string().as_bytes()).unwrap();
+    let known = "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs".to_owned();
+    assert_eq!((keys.len(), keys.only(&[known.clone()]).len()), (2, 1));
+    assert!(keys.only(&[]).is_empty() && keys.only(&[known.to_uppercase()]).is_empty());
+}

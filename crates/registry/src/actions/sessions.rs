@@ -156,6 +156,7 @@ pub(super) async fn redeemed(
     code: &ResolvedKey,
     login: Login,
 ) -> Result<SecretText, ApiError> {
+    registry.servers().check_clock()?;
     let value = new_access_key(registry.source());
     let updating =
         Permit::for_server(&OwnedAccessKey, Verb::Update, None, &code.identity.access_key);

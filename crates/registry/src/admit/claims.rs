@@ -2,27 +2,37 @@
 //! (`docs/reference/workload-identity.md`). The type may change later; then no token is accepted.
 
 use postern_auth::oidc::workload::{self, InvalidMatch, IssuerType};
-use postern_kinds::AnyKind;
 use postern_kinds::trusted_issuer::{self, TrustedIssuer};
+use postern_kinds::{AnyKind as _, RequiredRight, Right};
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use serde::Deserialize as _;
 
 use super::view::AdmissionView;
+use crate::permit::Permit;
 
-/// Adds the errors in a new list of claims.
+/// Adds the errors in a new list of claims. A caller who may not see the trusted issuer learns nothing about it, not even
+/// whether it exists: an exchange checks the same.
 pub(super) fn check_claims(
     view: &AdmissionView<'_>,
-    kind: &'static dyn AnyKind,
+    permit: &Permit,
     new: &Object,
     old: Option<&Object>,
     errors: &mut FieldErrors,
 ) -> Result<(), ApiError> {
+    let kind = permit.kind();
     let Some((issuer, list)) = kind.claim_matches(new).filter(|_| errors.is_empty()) else {
         return Ok(());
     };
     if old.and_then(|old| kind.claim_matches(old)).as_ref() == Some(&(issuer.clone(), list.clone()))
+    {
+        return Ok(());
+    }
+    let info = TrustedIssuer.info();
+    let right = |verb| Right::cluster(verb, info.version.group, info.plural, issuer.as_str());
+    if !permit.credential().is_server()
+        && !permit.has(&RequiredRight::from(right("get")).or(right("use")))
     {
         return Ok(());
     }

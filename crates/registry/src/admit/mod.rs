@@ -120,7 +120,7 @@ pub(crate) fn create(
     errors.extend(prepared.verdict?);
     write_only.validate(kind.write_only(), &mut errors);
     check_kubeconfig(view, kind, &object, None, &mut errors)?;
-    check_claims(view, kind, &object, None, &mut errors)?;
+    check_claims(view, permit, &object, None, &mut errors)?;
     check_errors(kind, &object.metadata, errors)?;
     let name = object.metadata.name.clone();
     let new = prepared.has_dependents.then(|| object.clone());
@@ -244,7 +244,7 @@ pub(crate) fn update(
     errors.extend(prepared.verdict?);
     write_only.validate(kind.write_only(), &mut errors);
     check_kubeconfig(view, kind, &object, Some(old), &mut errors)?;
-    check_claims(view, kind, &object, Some(old), &mut errors)?;
+    check_claims(view, permit, &object, Some(old), &mut errors)?;
     check_errors(kind, &object.metadata, errors)?;
     // A new value of a write-only field is also a change of the desired state.
     let new_secret = secrets.differs(kind, &write_only, view.digester);

@@ -21,6 +21,7 @@ use postern_meta::status::{ApiError, Reason};
 use crate::admit::{self, Writing};
 use crate::permit::Permit;
 use crate::registry::{EncodedObject, Registry};
+use crate::secret_record::credential_field;
 
 /// Attempts with different names for one `generateName`. After these, the client has to retry.
 const NAME_ATTEMPTS: usize = 8;
@@ -35,6 +36,9 @@ pub async fn create(
     mut object: Object,
     writing: &Writing,
 ) -> Result<EncodedObject, ApiError> {
+    if credential_field(permit.kind()).is_some() {
+        registry.servers().check_clock()?;
+    }
     let counts = permit.kind().is_delegated() && !writing.dry_run;
     let _quota_lock = if counts { Some(registry.quota_lock().await) } else { None };
     // The previous request may have created the user or team that the object names.

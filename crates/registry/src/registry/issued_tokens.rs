@@ -47,6 +47,7 @@ impl TokenIdentity {
         credential: &Credential,
         now: Timestamp,
     ) -> Result<Self, ApiError> {
+        registry.servers().check_clock()?;
         registry.cache().wait_until_current().await?;
         // The revision is read before the identity, so the identity is at least as new.
         let revocation_revision = registry.cache().applied();

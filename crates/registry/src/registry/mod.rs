@@ -230,8 +230,8 @@ impl Registry {
         &self.refused_quotas
     }
 
-    /// Waits until no other request of this server counts and adds objects of owners. Several servers on one store do
-    /// not exclude each other: each can add one object more than the quota.
+    /// Waits until no other request of this server counts and adds objects of owners. Several servers on one store exclude
+    /// each other by the transaction (`key_limits`): the lock spares them most of the conflicts.
     pub(crate) async fn quota_lock(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.quota_lock.lock().await
     }
