@@ -42,7 +42,7 @@ impl Principal<'_> {
     }
 
     /// Kind and name, for messages.
-    pub(crate) fn described(self) -> String {
+    pub fn described(self) -> String {
         let (Self::User(name) | Self::Team(name)) = self;
         format!("{} \"{name}\"", self.kind())
     }

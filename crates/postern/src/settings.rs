@@ -10,8 +10,9 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use postern_client::{Proxy, ServerUrl};
 use postern_server::{
-    AuditLog, AuditSettings, Build, DataDir, GatewaySettings, GivenCertificate, GivenNames,
-    KeyPolicy, KeyringSetting, Limits, RemoteStore, Settings, TokenPolicy, UpstreamAddresses,
+    AuditLog, AuditSettings, Build, DEFAULT_STORE_SILENCE, DataDir, GatewaySettings,
+    GivenCertificate, GivenNames, KeyPolicy, KeyringSetting, Limits, RemoteStore, Settings,
+    TokenPolicy, UpstreamAddresses,
 };
 use serde::Deserialize;
 
@@ -144,6 +145,10 @@ pub(crate) struct Serve {
     /// How long a session of the console lasts [default: 12h]
     #[arg(long, env = "POSTERN_CONSOLE_SESSION", value_name = "DURATION")]
     console_session: Option<String>,
+
+    /// How long a store on etcd may not answer before nothing is decided from memory: then requests get 503 [default: 15s]
+    #[arg(long, env = "POSTERN_STORE_SILENCE", value_name = "DURATION")]
+    store_silence: Option<String>,
 
     /// How long groups of single sign-on count after the identity provider has last confirmed them [default: 24h]
     #[arg(long, env = "POSTERN_SSO_GROUPS_MAX_AGE", value_name = "DURATION")]
@@ -355,6 +360,11 @@ impl Serve {
             member_host: given.member_host,
             certificate,
             history: duration("history", given.history.as_deref(), Duration::from_mins(5))?,
+            store_silence: duration(
+                "store-silence",
+                given.store_silence.as_deref(),
+                DEFAULT_STORE_SILENCE,
+            )?,
             shutdown_delay: duration(
                 "shutdown-delay",
                 given.shutdown_delay.as_deref(),
@@ -529,6 +539,7 @@ impl Serve {
             tls_key_file: self.tls_key_file.or(other.tls_key_file),
             history: self.history.or(other.history),
             shutdown_delay: self.shutdown_delay.or(other.shutdown_delay),
+            store_silence: self.store_silence.or(other.store_silence),
             drain_timeout: self.drain_timeout.or(other.drain_timeout),
             max_reads_in_flight: self.max_reads_in_flight.or(other.max_reads_in_flight),
             max_writes_in_flight: self.max_writes_in_flight.or(other.max_writes_in_flight),

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use postern_meta::status::ApiError;
@@ -27,6 +27,9 @@ const LONGEST_STAGGER: Duration = Duration::from_millis(900);
 /// accept as much.
 pub const CLOCK_DEVIATION_MAX_SECONDS: i64 = 60;
 
+/// The deviation of a clock that is compared with no other one.
+const UNKNOWN: i64 = i64::MIN;
+
 /// The seconds after which a client may retry at a server whose clock is wrong.
 const CLOCK_RETRY_SECONDS: u32 = 5;
 
@@ -36,8 +39,9 @@ pub struct Servers {
     id: Arc<str>,
     /// Those that are announced; `None` if this server has the store for itself.
     members: Option<watch::Receiver<Arc<[Member]>>>,
-    /// How far the clock of this server is from that of most others, in milliseconds; 0 if that is not known.
+    /// How far the clock of this server is from that of most others, in milliseconds, or [`UNKNOWN`].
     clock_deviation_milliseconds: AtomicI64,
+    is_clock_judged: AtomicBool,
 }
 
 impl Servers {
@@ -46,13 +50,24 @@ impl Servers {
         Self {
             id: new_uid(source).into(),
             members,
-            clock_deviation_milliseconds: AtomicI64::new(0),
+            clock_deviation_milliseconds: AtomicI64::new(UNKNOWN),
+            is_clock_judged: AtomicBool::new(false),
         }
     }
 
-    /// Sets how far the clock of this server certainly is from that of most others; 0 if that is not known.
-    pub fn set_clock_deviation(&self, milliseconds: i64) {
-        self.clock_deviation_milliseconds.store(milliseconds, Ordering::Release);
+    /// Sets how far the clock of this server certainly is from that of most others, in milliseconds; `None` if no other
+    /// clock is known. `is_judged`: whether so many clocks are known that this one is the wrong one.
+    pub fn set_clock(&self, deviation_milliseconds: Option<i64>, is_judged: bool) {
+        let known = deviation_milliseconds.unwrap_or(UNKNOWN);
+        self.clock_deviation_milliseconds.store(known, Ordering::Release);
+        self.is_clock_judged.store(is_judged, Ordering::Release);
+    }
+
+    /// How far the clock of this server certainly is from that of most others, in milliseconds. It is positive if it is
+    /// ahead of them. `None` if no other clock is known.
+    pub fn clock_deviation_milliseconds(&self) -> Option<i64> {
+        let known = self.clock_deviation_milliseconds.load(Ordering::Acquire);
+        (known != UNKNOWN).then_some(known)
     }
 
     /// Checks that the clock of this server may say when keys and tokens begin and end. With a wrong one, they are dead at
@@ -61,8 +76,9 @@ impl Servers {
     /// # Errors
     /// 503 if it is off by more than [`CLOCK_DEVIATION_MAX_SECONDS`].
     pub fn check_clock(&self) -> Result<(), ApiError> {
-        let seconds = self.clock_deviation_milliseconds.load(Ordering::Acquire) / 1000;
-        if seconds.abs() <= CLOCK_DEVIATION_MAX_SECONDS {
+        let seconds = self.clock_deviation_milliseconds().unwrap_or_default() / 1000;
+        let is_judged = self.is_clock_judged.load(Ordering::Acquire);
+        if !is_judged || seconds.abs() <= CLOCK_DEVIATION_MAX_SECONDS {
             return Ok(());
         }
         let how = if seconds > 0 { "ahead of" } else { "behind" };
@@ -116,8 +132,13 @@ mod tests {
         let members = watch::channel(Arc::from([])).1;
         let member =
             Member { id: id.into(), address: String::new(), format: 1, seal_keys: Vec::new() };
-        let clock_deviation_milliseconds = AtomicI64::new(0);
-        (Servers { id: id.into(), members: Some(members), clock_deviation_milliseconds }, member)
+        let servers = Servers {
+            id: id.into(),
+            members: Some(members),
+            clock_deviation_milliseconds: AtomicI64::new(UNKNOWN),
+            is_clock_judged: AtomicBool::new(false),
+        };
+        (servers, member)
     }
 
     #[test]
@@ -153,10 +174,15 @@ mod tests {
         for (milliseconds, is_right) in
             [(0, true), (60_999, true), (61_000, false), (-60_999, true), (-3_600_000, false)]
         {
-            servers.set_clock_deviation(milliseconds);
+            servers.set_clock(Some(milliseconds), true);
             let code = servers.check_clock().err().map(|error| error.code());
             assert_eq!(code.is_none(), is_right, "{milliseconds}: {code:?}");
         }
+        // Of two clocks, either may be wrong.
+        servers.set_clock(Some(3_600_000), false);
+        assert!(servers.check_clock().is_ok());
+        servers.set_clock(None, true);
+        assert!(servers.check_clock().is_ok() && servers.clock_deviation_milliseconds().is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use postern_flow::Flow;
 use postern_registry::registry::{Registry, format};
 use postern_store::seal::{KeyId, Sealed};
-use postern_store::{Fleet, Member, Store as _};
+use postern_store::{ClockOffset, Fleet, Member, Store as _, clock_deviation};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -177,6 +177,43 @@ impl Membership {
             }
         }
     }
+}
+
+/// The time between two comparisons of the clocks.
+const CLOCKS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A clock that is further from those of most servers is in the log.
+const CLOCK_WARNING_MILLISECONDS: i64 = 10_000;
+
+/// The least number of other clocks that can tell which one is wrong: of two clocks, either may be.
+const LEAST_OTHER_CLOCKS: usize = 2;
+
+/// Compares the clock of this server with those of the others. Runs until it is dropped.
+pub(crate) async fn follow_clocks(registry: Arc<Registry>) {
+    let mut is_warned = false;
+    loop {
+        tokio::time::sleep(CLOCKS_INTERVAL).await;
+        let Some(fleet) = registry.store().fleet() else { return };
+        let peers = fleet.peers();
+        let deviation = clock_deviation(&peers).map(certain_milliseconds);
+        let others = peers.iter().filter(|peer| peer.clock.is_some()).count();
+        registry.servers().set_clock(deviation, others >= LEAST_OTHER_CLOCKS);
+        let is_far = deviation.is_some_and(|off| off.abs() > CLOCK_WARNING_MILLISECONDS);
+        if is_far && !is_warned {
+            tracing::warn!(
+                milliseconds = deviation,
+                "the clock of this server differs from those of the other servers: synchronize it"
+            );
+        }
+        is_warned = is_far;
+    }
+}
+
+/// The part of a deviation that is certain.
+fn certain_milliseconds(deviation: ClockOffset) -> i64 {
+    let error = i64::try_from(deviation.error_milliseconds).unwrap_or(i64::MAX);
+    let certain = deviation.milliseconds.saturating_abs().saturating_sub(error).max(0);
+    certain * deviation.milliseconds.signum()
 }
 
 /// Divides the limits of owners among all servers, whenever their number changes. When all servers can write a newer

@@ -23,7 +23,7 @@ use postern_registry::registry::namespace_names::{self, GivenNames};
 use postern_registry::signing_keys::{self, TokenPolicy};
 use postern_registry::{controllers, default_namespaces, default_roles, kubeconfig};
 use postern_store::seal::Sealed;
-use postern_store::{Member, RemoteStore, Store, Watch};
+use postern_store::{Introduction, Member, RemoteStore, Store, Watch};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -81,6 +81,8 @@ pub struct Settings {
     pub audit: AuditSettings,
     /// The operator's settings for the gateway.
     pub gateway: GatewaySettings,
+    /// For how long a store on other machines may not answer before nothing is decided from memory.
+    pub store_silence: Duration,
     /// The store that several servers share; `None` for the database in the data directory.
     pub store: Option<RemoteStore>,
     /// The memory for cached database pages, in bytes.
@@ -178,6 +180,7 @@ pub async fn open(
     let tokens = token_policy(&settings, address);
     signing_keys::prepare(&store, source.now(), &tokens).await?;
     let cache = Cache::new(store.clone());
+    cache.set_store_silence(settings.store_silence);
     let registry =
         Registry::new(store, cache.clone(), source.clone(), digester, settings.keys, tokens);
     let registry = Arc::new(registry);
@@ -319,6 +322,12 @@ async fn join_others(
         announced_keys: parking_lot::Mutex::default(),
         unusable,
     });
+    if let Some(fleet) = sealed.fleet() {
+        let (external_url, source) =
+            (registry.token_policy().issuer.clone(), server.source().clone());
+        let clock = Arc::new(move || source.now_micro().unix_microseconds() / 1000);
+        fleet.introduce(Introduction { external_url, clock });
+    }
     if let Err(error) = membership.announce().await {
         // The task below announces this server. It makes no key active before that.
         may_join_later(error, settings, sealed).await?;
@@ -326,9 +335,12 @@ async fn join_others(
     let rotate = move || membership.clone().rotate();
     background.spawn(supervise("at-rest-key", server.restarts().clone(), rotate));
     if is_shared {
+        let clocks = registry.clone();
         let (registry, flow) = (registry.clone(), server.flow().clone());
         let follow = move || members::follow(registry.clone(), flow.clone());
         background.spawn(supervise("members", server.restarts().clone(), follow));
+        let compare = move || members::follow_clocks(clocks.clone());
+        background.spawn(supervise("clocks", server.restarts().clone(), compare));
     }
     Ok(end)
 }

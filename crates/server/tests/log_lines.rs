@@ -10,12 +10,25 @@ const WITHOUT_LIMIT: &[(&str, usize, &str)] = &[
     ("flow/src/large.rs", 2, "at the start, and once a minute"),
     ("flow/src/queued.rs", 1, "once"),
     ("listen/src/accept.rs", 3, "twice once a minute, and at the end"),
+    (
+        "registry/src/cache/mod.rs",
+        8,
+        "the state of the connection to the store, and corrupt values at their load",
+    ),
+    ("registry/src/controllers/compaction.rs", 2, "a task, once in its interval"),
+    ("registry/src/controllers/signing_keys.rs", 2, "a task, once in its interval"),
+    ("registry/src/default_namespaces.rs", 2, "at the start, and repairs"),
+    ("registry/src/default_roles.rs", 3, "at the start, and repairs"),
+    ("registry/src/registry/first_start.rs", 1, "at the start"),
+    ("registry/src/registry/format.rs", 1, "a change of the format"),
+    ("registry/src/signing_keys/mod.rs", 2, "changes of the signing keys"),
+    ("registry/src/signing_keys/stored.rs", 1, "a corrupt record at its load"),
     ("server/src/admin/socket.rs", 4, "commands of the server's own user and of root"),
     ("server/src/admin/storage.rs", 1, "a command of the administrator"),
     ("server/src/audit/file.rs", 3, "at the start, and rotations of a file"),
     ("server/src/audit/log.rs", 3, "the first failure of the disk, and its end"),
     ("server/src/audit/mod.rs", 2, "a reload by the operator"),
-    ("server/src/members.rs", 7, "changes of keys and of the other servers"),
+    ("server/src/members.rs", 8, "changes of keys and of the other servers"),
     ("server/src/sso/refresh.rs", 1, "a task, once in a pause"),
     ("server/src/start.rs", 6, "the start and the end"),
     ("server/src/supervise.rs", 5, "tasks that ended, with pauses"),
@@ -26,7 +39,8 @@ const WITHOUT_LIMIT: &[(&str, usize, &str)] = &[
 ];
 
 /// The crates through which requests go.
-const CRATES: [&str; 7] = ["server", "listen", "flow", "telemetry", "auth", "proxy", "tunnel"];
+const CRATES: [&str; 8] =
+    ["server", "listen", "flow", "telemetry", "auth", "proxy", "tunnel", "registry"];
 
 fn sources(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();

@@ -15,4 +15,5 @@ mod references;
 mod scene;
 mod scoped_siblings;
 mod server_fields;
+mod squatters;
 mod wire;

@@ -15,6 +15,7 @@ use postern_kinds::{AnyKind, Owner, SecretText, Verb};
 use postern_meta::object::{Object, ObjectMeta, Operation};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
+use postern_telemetry::log_limited;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -197,7 +198,11 @@ async fn user_of(
             Err(error) => return Err(error),
         }
     }
-    tracing::warn!(inner = last.as_ref().map(ToString::to_string), "a User could not be created");
+    log_limited!(
+        warn,
+        inner = last.as_ref().map(ToString::to_string),
+        "a User could not be created"
+    );
     Err(refused("", "the User could not be created: the log of the server says why"))
 }
 

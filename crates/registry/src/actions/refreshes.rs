@@ -13,6 +13,7 @@ use postern_meta::object::Object;
 use postern_meta::options::DeleteOptions;
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
+use postern_telemetry::log_limited;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
@@ -201,7 +202,7 @@ pub async fn claim(
     let key = LoginKey { name: name.to_owned(), uid: object.metadata.uid };
     let Some(ConnectorData { id_token, refresh_token: Some(refresh_token) }) = data else {
         // The owner has replaced the data. Without a refresh token, the provider could never end the key.
-        tracing::info!(key = name, "a login has ended: its data have no refresh token");
+        log_limited!(info, key = name, "a login has ended: its data have no refresh token");
         end(registry, &key).await?;
         return Ok(None);
     };
@@ -367,7 +368,9 @@ pub async fn drop_stale_groups(registry: &Registry) -> Result<(), ApiError> {
             Ok(new)
         });
         match written.await {
-            Ok(_) => tracing::info!(user = name, "groups of single sign-on are too old to count"),
+            Ok(_) => {
+                log_limited!(info, user = name, "groups of single sign-on are too old to count")
+            }
             Err(error) if [404, 409].contains(&error.code()) => {}
             Err(error) => failed = Err(error),
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use postern_kinds::AnyKind as _;
 use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_telemetry::log_limited;
 
 use crate::events::{self, NewEvent};
 use crate::operations;
@@ -46,23 +47,26 @@ async fn run_regularly(registry: &Registry) {
     loop {
         ticks.tick().await;
         if let Err(error) = registry.store_activity().await {
-            tracing::warn!(
+            log_limited!(
+                warn,
                 inner = error.inner(),
                 "the last uses of access keys could not be stored"
             );
         }
         registry.servers().turn("access-keys").await;
         if let Err(error) = operations::remove_expired_keys(registry).await {
-            tracing::warn!(inner = error.inner(), "an expired access key could not be removed");
+            log_limited!(warn, inner = error.inner(), "an expired access key could not be removed");
         }
         if let Err(error) = operations::remove_keys_without_owner(registry).await {
-            tracing::warn!(
+            log_limited!(
+                warn,
                 inner = error.inner(),
                 "an access key without an owner could not be removed"
             );
         }
         if let Err(error) = operations::remove_keys_without_maker(registry).await {
-            tracing::warn!(
+            log_limited!(
+                warn,
                 inner = error.inner(),
                 "an access key without a maker could not be removed"
             );
@@ -76,7 +80,7 @@ async fn store_urgent_uses(registry: &Registry) {
     loop {
         registry.key_uses().until_urgent().await;
         while let Err(error) = registry.store_urgent_activity().await {
-            tracing::warn!(inner = error.inner(), "a use of an access key could not be stored");
+            log_limited!(warn, inner = error.inner(), "a use of an access key could not be stored");
             tokio::time::sleep(URGENT_INTERVAL).await;
         }
         tokio::time::sleep(URGENT_INTERVAL).await;
@@ -86,7 +90,11 @@ async fn store_urgent_uses(registry: &Registry) {
 /// Stores the uses since the last interval, at the end of the server.
 pub async fn finish(registry: &Registry) {
     if let Err(error) = registry.store_activity().await {
-        tracing::warn!(inner = error.inner(), "the last uses of access keys could not be stored");
+        log_limited!(
+            warn,
+            inner = error.inner(),
+            "the last uses of access keys could not be stored"
+        );
     }
 }
 

@@ -15,6 +15,7 @@ use postern_kinds::{AnyKind, Verb};
 use postern_meta::decode::decode_typed;
 use postern_meta::options::DeleteOptions;
 use postern_meta::time::Timestamp;
+use postern_telemetry::log_limited;
 use serde::Deserialize;
 use tokio::time::MissedTickBehavior;
 
@@ -139,6 +140,6 @@ async fn remove(registry: &Registry, event: &CachedObject) {
         && !matches!(error.code(), 404 | 409)
     {
         let inner = error.inner().unwrap_or_default();
-        tracing::warn!(event = name, inner, "an old event could not be removed: {error}");
+        log_limited!(warn, event = name, inner, "an old event could not be removed: {error}");
     }
 }

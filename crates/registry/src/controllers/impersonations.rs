@@ -1,5 +1,6 @@
 //! Revokes endpoint tokens that were issued under impersonation, when the impersonation is no longer permitted.
 
+use postern_telemetry::log_limited;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,11 @@ pub async fn run(registry: Arc<Registry>) {
         access.mark_unchanged();
         if let Err(error) = registry.revoke_ended_impersonations().await {
             let inner = error.inner().unwrap_or_default();
-            tracing::warn!(inner, "tokens of an ended impersonation could not be revoked: {error}");
+            log_limited!(
+                warn,
+                inner,
+                "tokens of an ended impersonation could not be revoked: {error}"
+            );
             tokio::time::sleep(RETRY).await;
             continue;
         }

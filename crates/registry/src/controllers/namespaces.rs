@@ -8,6 +8,7 @@ use postern_kinds::{AnyKind as _, Condition, Verb, all};
 use postern_meta::object::Object;
 use postern_meta::options::DeleteOptions;
 use postern_meta::status::ApiError;
+use postern_telemetry::log_limited;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -53,7 +54,13 @@ async fn sweep(registry: &Registry) -> bool {
         }
         if let Err(error) = finalize(registry, &object).await {
             let inner = error.inner().unwrap_or_default();
-            tracing::warn!(namespace = object.metadata.name, inner, "{}", error.status().message);
+            log_limited!(
+                warn,
+                namespace = object.metadata.name,
+                inner,
+                "{}",
+                error.status().message
+            );
             failed = true;
         }
     }
@@ -128,7 +135,7 @@ async fn report_corrupt(
     if known.is_some_and(|known| known.message == message) {
         return Ok(());
     }
-    tracing::warn!(namespace = namespace.metadata.name, "{message}");
+    log_limited!(warn, namespace = namespace.metadata.name, "{message}");
     let begun = known.and_then(|known| known.last_transition_time);
     let condition = Condition {
         r#type: CONTENT_FAILURE.to_owned(),

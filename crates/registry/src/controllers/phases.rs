@@ -13,6 +13,7 @@ use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::{AnyKind, Verb};
 use postern_meta::status::ApiError;
 use postern_store::Position;
+use postern_telemetry::log_limited;
 
 use crate::admit::Writing;
 use crate::cache::Next;
@@ -198,7 +199,7 @@ impl Phases {
             }
             if let Err(error) = self.write(&one).await {
                 let inner = error.inner().unwrap_or_default();
-                tracing::warn!(inner, "a phase could not be written: {error}");
+                log_limited!(warn, inner, "a phase could not be written: {error}");
                 failed.insert(one);
             }
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use postern_kinds::Verb;
 use postern_meta::time::Timestamp;
+use postern_telemetry::log_limited;
 use serde::Deserialize;
 
 use crate::cache::{CachedObject, ResourceCache};
@@ -60,6 +61,6 @@ async fn reap(registry: &Registry, resource: &ResourceCache, object: &CachedObje
         && error.code() != 404
     {
         let inner = error.inner().unwrap_or_default();
-        tracing::warn!(key = %object.key(), inner, "{}", error.status().message);
+        log_limited!(warn, key = %object.key(), inner, "{}", error.status().message);
     }
 }

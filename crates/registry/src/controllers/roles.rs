@@ -18,6 +18,7 @@ use postern_kinds::role_binding::RoleBinding;
 use postern_kinds::{AnyKind, Verb, all, of_reference};
 use postern_meta::status::ApiError;
 use postern_store::{Change, Position, Store, Txn};
+use postern_telemetry::log_limited;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -48,7 +49,8 @@ pub async fn run(registry: Arc<Registry>) {
     let mut repair = Repair::new(registry.clone());
     registry.servers().turn("roles").await;
     while let Err(error) = repair.generate_all().await {
-        tracing::warn!(
+        log_limited!(
+            warn,
             inner = error.inner(),
             "the roles of access rules could not be generated: {error}"
         );
@@ -105,7 +107,8 @@ impl Repair {
                         // An object that cannot be written, such as one in a terminating namespace, must not block
                         // the others.
                         Err(error) if error.code() < 500 => {
-                            tracing::warn!(
+                            log_limited!(
+                                warn,
                                 object = one.3,
                                 "the roles of the object could not be generated: {error}"
                             );
@@ -114,7 +117,7 @@ impl Repair {
                     }
                 }
                 done += page.len();
-                tracing::info!(kind = info.kind, done, "generated the roles of access rules");
+                log_limited!(info, kind = info.kind, done, "generated the roles of access rules");
             }
         }
         note_roles_of_all(registry.store()).await.map_err(from_store)
@@ -209,7 +212,8 @@ impl Repair {
             let before = self.positions(&roles);
             if let Err(error) = self.restore(&one).await {
                 let inner = error.inner().unwrap_or_default();
-                tracing::warn!(
+                log_limited!(
+                    warn,
                     object = one.3,
                     inner,
                     "generated roles could not be restored: {error}"
@@ -231,7 +235,7 @@ impl Repair {
         if std::mem::take(&mut self.cluster_roles_changed)
             && let Err(error) = self.aggregate().await
         {
-            tracing::warn!(inner = error.inner(), "roles could not be aggregated: {error}");
+            log_limited!(warn, inner = error.inner(), "roles could not be aggregated: {error}");
             self.cluster_roles_changed = true;
         }
         self.cluster_roles_changed || !self.concerned.is_empty()

@@ -7,6 +7,7 @@ use postern_kinds::{AnyKind, Principal, Verb};
 use postern_meta::object::Object;
 use postern_meta::options::{DeleteOptions, GetOptions};
 use postern_meta::status::ApiError;
+use postern_telemetry::log_limited;
 use serde::Deserialize as _;
 
 use super::delete;
@@ -49,7 +50,7 @@ async fn remove_ended(
     let mut failed = Ok(());
     for name in ended {
         match remove_expired_key(registry, &name, limit).await {
-            Ok(()) => tracing::info!(key = name, "removed an access key that expired long ago"),
+            Ok(()) => log_limited!(info, key = name, "removed an access key that expired long ago"),
             // The key was changed or removed in the meantime; its expiry may have changed too.
             Err(error) if error.code() == 404 || error.code() == 409 => {}
             Err(error) => failed = Err(error),
@@ -87,7 +88,7 @@ pub(crate) async fn remove_keys_without_owner(registry: &Registry) -> Result<(),
     let mut failed = Ok(());
     for name in names {
         match remove_key_without_owner(registry, &name).await {
-            Ok(()) => tracing::info!(key = name, "removed an access key whose owner is gone"),
+            Ok(()) => log_limited!(info, key = name, "removed an access key whose owner is gone"),
             // The key is gone, or its owner exists after all.
             Err(error) if error.code() == 404 || error.code() == 409 => {}
             Err(error) => failed = Err(error),
@@ -117,7 +118,7 @@ pub(crate) async fn remove_keys_without_maker(registry: &Registry) -> Result<(),
             admit::delete(&registry.admission(), &permit, previous, 0, None)
         });
         match removed.await {
-            Ok(_) => tracing::info!(key = name, "removed an access key whose maker is gone"),
+            Ok(_) => log_limited!(info, key = name, "removed an access key whose maker is gone"),
             // The key is gone, or its maker exists after all.
             Err(error) if error.code() == 404 || error.code() == 409 => {}
             Err(error) => failed = Err(error),

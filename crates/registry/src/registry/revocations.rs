@@ -13,6 +13,7 @@ use postern_kinds::{AnyKind, Owner, Principal, Principals};
 use postern_meta::decode::decode_typed;
 use postern_meta::status::ApiError;
 use postern_store::{Change, Condition, Error, Position, Txn, limits};
+use postern_telemetry::log_limited;
 use serde::Deserialize;
 
 use super::Registry;
@@ -289,7 +290,8 @@ impl Registry {
             let Revocation { conditions, changes } =
                 self.revocation(vec![Revoked::Impersonation { id }])?;
             match self.store().commit(Txn { conditions, changes }).await {
-                Ok(_) => tracing::info!(
+                Ok(_) => log_limited!(
+                    info,
                     key,
                     "an impersonation is no longer permitted: its tokens are revoked"
                 ),

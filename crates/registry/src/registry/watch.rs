@@ -16,6 +16,7 @@ use postern_meta::options::{ListOptions, RequestedVersion};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_store::{Error, Position};
+use postern_telemetry::log_limited;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -477,7 +478,7 @@ impl Watcher {
         let reading = async move { cache.older_events(kind, after, until).await };
         self.large.run_async(reading).await?.map_err(|error| {
             if !matches!(error, Error::Compacted { .. }) {
-                tracing::warn!("a watch ends because history cannot be read: {error}");
+                log_limited!(warn, "a watch ends because history cannot be read: {error}");
             }
             ApiError::expired(format!("too old resource version: {after} ({until})"))
         })

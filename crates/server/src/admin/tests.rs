@@ -26,6 +26,7 @@ fn settings(dir: &Path) -> Settings {
         certificate: None,
         history: Duration::from_mins(5),
         shutdown_delay: Duration::ZERO,
+        store_silence: Duration::from_secs(15),
         drain_timeout: Duration::from_secs(10),
         limits: Limits::default(),
         gateway: crate::GatewaySettings::default(),

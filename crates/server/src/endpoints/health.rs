@@ -15,6 +15,8 @@ pub(crate) struct Condition {
     pub(crate) audit: bool,
     /// Whether the cache is current with the store.
     pub(crate) cache: bool,
+    /// Whether the clock agrees with those of the other servers.
+    pub(crate) clock: bool,
     /// Whether a shutdown has started.
     pub(crate) draining: bool,
     /// Whether other servers share the store, so that it is on other machines.
@@ -30,14 +32,15 @@ const LIVENESS_CHECKS_WITH_SHARED_STORE: usize = 1;
 
 impl Condition {
     /// The checks of `/readyz`. The first ones are also those of `/livez`.
-    pub(crate) fn readiness(self) -> [Check; 5] {
-        let Self { storage, audit, cache, draining, shared_store: _ } = self;
+    pub(crate) fn readiness(self) -> [Check; 6] {
+        let Self { storage, audit, cache, clock, draining, shared_store: _ } = self;
         [
             ("ping", true),
             ("storage", storage),
             // A restart would repair none of these: such a server is alive, but not ready.
             ("audit", audit),
             ("cache", cache),
+            ("clock", clock),
             ("shutdown", !draining),
         ]
     }
@@ -125,7 +128,7 @@ mod tests {
     use super::*;
 
     fn condition(storage: bool, draining: bool) -> Condition {
-        Condition { storage, audit: true, cache: true, draining, shared_store: false }
+        Condition { storage, audit: true, cache: true, clock: true, draining, shared_store: false }
     }
 
     fn checked(path: &str, query: &str, storage: bool, draining: bool) -> Option<(u16, String)> {
@@ -150,14 +153,14 @@ mod tests {
             checked("/readyz", "verbose", true, false),
             text(
                 200,
-                "[+]ping ok\n[+]storage ok\n[+]audit ok\n[+]cache ok\n[+]shutdown ok\nreadyz check passed\n"
+                "[+]ping ok\n[+]storage ok\n[+]audit ok\n[+]cache ok\n[+]clock ok\n[+]shutdown ok\nreadyz check passed\n"
             )
         );
         assert_eq!(
             checked("/readyz", "", true, true),
             text(
                 500,
-                "[+]ping ok\n[+]storage ok\n[+]audit ok\n[+]cache ok\n[-]shutdown failed: reason withheld\n\
+                "[+]ping ok\n[+]storage ok\n[+]audit ok\n[+]cache ok\n[+]clock ok\n[-]shutdown failed: reason withheld\n\
                  readyz check failed\n"
             )
         );

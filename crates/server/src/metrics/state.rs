@@ -25,6 +25,8 @@ pub(crate) struct StateReadings {
     pub(crate) certificate_expires_at: Option<i64>,
     /// The clusters.
     pub(crate) clusters: ClusterFigures,
+    /// How far the clock is from those of the other servers; `None` if it is compared with no other one.
+    pub(crate) clock_deviation_milliseconds: Option<i64>,
 }
 
 /// Appends the metrics of the state.
@@ -56,6 +58,13 @@ pub(super) fn write(text: &mut String, readings: &StateReadings, agents: &Agents
     );
     if let Some(at) = readings.certificate_expires_at {
         let _ = writeln!(text, "{name} {at}");
+    }
+    let name = "postern_clock_deviation_seconds";
+    let help = "How far the clock is certainly ahead of those of most other servers on the store.";
+    head(text, name, "gauge", help);
+    if let Some(milliseconds) = readings.clock_deviation_milliseconds {
+        let (sign, off) = (if milliseconds < 0 { "-" } else { "" }, milliseconds.unsigned_abs());
+        let _ = writeln!(text, "{name} {sign}{}.{:03}", off / 1000, off % 1000);
     }
     let name = "postern_clusters";
     head(text, name, "gauge", "Clusters, by how they are reached and by their phase.");

@@ -10,6 +10,7 @@ mod client;
 mod client_address;
 mod gateway;
 mod login_failures;
+mod owner_warning;
 mod response_guard;
 mod server;
 mod sessions;
@@ -267,7 +268,7 @@ async fn relayed(
     mut guard: ResponseGuard,
 ) -> Reply {
     guard.has_clean_path = true;
-    let sent = match check_phase(server) {
+    let sent = match check_phase(server).and_then(|()| server.registry.cache().check_store()) {
         Ok(()) => relay::serve(&server.gateway, request).await,
         Err(error) => Err(error),
     };

@@ -82,13 +82,15 @@ impl Server {
         let addresses = gateway.upstream_addresses.clone();
         let gateway = Arc::new(Gateway::new(gateway, name, members, source.clone()));
         let (shared, of) = (gateway.clone(), registry.clone());
-        let sso = Arc::new(Sso::new(of, audit.clone(), source.clone(), shared, addresses));
+        let flow = Arc::new(Flow::new(limits));
+        let sso = Sso::new(of, audit.clone(), source.clone(), shared, addresses, flow.clone());
+        let sso = Arc::new(sso);
         let metrics = Arc::new(Metrics::new(source.now()));
         Self {
             registry,
             source,
             audit,
-            flow: Arc::new(Flow::new(limits)),
+            flow,
             metrics,
             login_failures: LoginFailures::new(DEFAULT_LOGIN_FAILURES),
             clients: ClientAddresses::default(),
@@ -137,6 +139,11 @@ impl Server {
     /// 429 if it has failed too often.
     pub(super) fn count_failure(&self, kind: LoginKind, address: IpAddr) -> Result<(), ApiError> {
         self.login_failures.count(kind, address, self.source.now().unix_seconds())
+    }
+
+    /// The clock and the random numbers.
+    pub(crate) fn source(&self) -> &Arc<dyn Source> {
+        &self.source
     }
 
     /// Flow control: slots, byte budgets and rates.
@@ -223,6 +230,7 @@ impl Server {
             storage: self.storage.sealed.health().is_ok(),
             audit: self.audit.works(),
             cache: self.is_loaded() && self.registry.cache().keeps_up(),
+            clock: self.registry.servers().check_clock().is_ok(),
             draining: self.is_ending(),
             shared_store: self.storage.sealed.fleet().is_some(),
         }
@@ -238,6 +246,7 @@ impl Server {
             keyring_keys: sealed.key_count(),
             certificate_expires_at: self.certificate.expires_at(),
             clusters: self.registry.cluster_figures(),
+            clock_deviation_milliseconds: self.registry.servers().clock_deviation_milliseconds(),
         }
     }
 

@@ -32,6 +32,7 @@ use postern_registry::permit::{
 };
 use postern_registry::registry::EncodedObject;
 
+use super::owner_warning::{self, leaves_owner_out};
 use super::{Outcome, Server, agent_config, audit_events, tunnel};
 use crate::stages::parse::Parsed;
 use crate::wire::body::Body;
@@ -351,12 +352,14 @@ async fn replace(
     let decoded = input::decode_body(parsed, &body)?;
     let is_null =
         |name: &&&str| decoded.value["spec"].get(**name).is_some_and(serde_json::Value::is_null);
+    let is_ownerless = leaves_owner_out(kind, &decoded.value);
     let removed: Vec<&str> = kind.kept_fields().iter().filter(is_null).copied().collect();
     let (object, mut warnings) = input::object_of(kind, decoded, options.field_validation)?;
     let writing = writing(parsed, &options, part);
     let replaced = operations::replace(&server.registry, permit, &writing, object, &removed).await;
     let (object, kept) = replaced?;
     warnings.extend(kept);
+    warnings.extend(is_ownerless.then(|| owner_warning::of_written(permit, &object)).flatten());
     let object = server.registry.for_writer(permit, object)?;
     let response = respond::object(permit.kind(), StatusCode::OK, object, negotiated)?;
     Ok(Outcome { warnings, ..response.into() })
@@ -405,10 +408,13 @@ async fn patch(
         Ok(object)
     };
     let writing = writing(parsed, &options, part);
+    let is_ownerless = leaves_owner_out(kind, &patch);
     let object = operations::update(&server.registry, permit, &writing, change).await?;
+    let mut warnings = warnings.into_inner();
+    warnings.extend(is_ownerless.then(|| owner_warning::of_written(permit, &object)).flatten());
     let object = server.registry.for_writer(permit, object)?;
     let response = respond::object(kind, StatusCode::OK, object, negotiated)?;
-    Ok(Outcome { warnings: warnings.into_inner(), ..response.into() })
+    Ok(Outcome { warnings, ..response.into() })
 }
 
 /// Serves a patch that is a server-side apply.
@@ -425,7 +431,8 @@ async fn apply(
     let decoded = input::decode_configuration(&body)?;
     let validation = options.field_validation;
     let nulls = nulls_of(&decoded.value, kind.schema());
-    let (configuration, warnings) = input::configuration_of(kind, name, decoded, validation)?;
+    let is_ownerless = leaves_owner_out(kind, &decoded.value);
+    let (configuration, mut warnings) = input::configuration_of(kind, name, decoded, validation)?;
     let writing = Writing { operation: Operation::Apply, ..writing(parsed, &options, part) };
     let applied = Applied {
         configuration: &configuration,
@@ -436,6 +443,7 @@ async fn apply(
     let (object, is_new) = operations::apply(&server.registry, permit, &applied).await?;
     let created = object.created().cloned();
     let code = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    warnings.extend(is_ownerless.then(|| owner_warning::of_written(permit, &object)).flatten());
     let object = server.registry.for_writer(permit, object)?;
     let response = respond::object(kind, code, object, negotiated)?;
     Ok(Outcome { response, warnings, created })

@@ -9,6 +9,9 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use postern_auth::oidc::jwks::KeySet;
 use postern_auth::oidc::jwt::{Claims, Expected, MAX_TOKEN_BYTES, TokenRefused, verify};
+use postern_flow::Requester;
+use postern_flow::Slot;
+use postern_kinds::Verb;
 use postern_kinds::trusted_issuer::{self, TrustedIssuer};
 use postern_listen::network;
 use postern_meta::decode::{Format, decode};
@@ -49,6 +52,10 @@ const UNSUPPORTED: [(&str, &str); 4] = [
 
 /// The seconds after which a client may ask again if something else must change first.
 const UNAVAILABLE_SECONDS: u32 = 10;
+
+/// The bytes for which an exchange counts in the write rate of the owner: about those of the access key, and of the scope
+/// that it has most often.
+const EXCHANGE_BYTES: usize = 4 * 1024;
 
 /// The types that the header of a token may name.
 const HEADER_TYPES: &[&str] = &["jwt"];
@@ -250,6 +257,7 @@ impl Sso {
         let owner = by.owner_name(&self.registry)?;
         let admitted = record.admit(Some(&owner));
         admitted.map_err(|error| NotGiven::unavailable(&error.status().message))?;
+        let _slot = self.slot_of(&owner).await?;
         let given = exchange(&self.registry, &by, &claims.all).await?;
         record.set_user(&given.owner, &given.access_key);
         Ok(json!({
@@ -258,6 +266,17 @@ impl Sso {
             "token_type": "Bearer",
             "expires_in": given.ttl_seconds,
         }))
+    }
+
+    /// A slot for the write of an exchange, which counts for the write rate of the owner of the key as a create by the owner
+    /// does.
+    async fn slot_of(&self, owner: &str) -> Result<Slot, NotGiven> {
+        let busy = |error: ApiError| NotGiven::from(&error).uncounted();
+        let requester = Requester { account: self.flow.account(owner), is_system: false };
+        self.flow.write_rate.check(&requester.account).map_err(busy)?;
+        let slot = self.flow.acquire(Some(Verb::Create), &requester).await.map_err(busy)?;
+        self.flow.write_rate.count(&requester.account, EXCHANGE_BYTES);
+        Ok(slot)
     }
 
     /// Asks the trusted issuer that a token names for its keys, although no workload identity of the request accepts it.

@@ -113,9 +113,13 @@ impl Sso {
             (&spec.issuer, ended.subject.as_deref()),
             session.as_deref(),
         );
-        if !keys.is_empty() {
+        let everywhere = ended.subject.filter(|_| session.is_none());
+        if !keys.is_empty() || everywhere.is_some() {
             // The record comes before the change.
             record.admit(Some("system:postern"))?;
+        }
+        if let Some(subject) = everywhere {
+            refreshes::take_groups(&self.registry, &of, &spec.issuer, &subject).await?;
         }
         for key in keys {
             refreshes::end(&self.registry, &key).await?;

@@ -27,6 +27,7 @@ use http::header::RETRY_AFTER;
 use http::{Method, Request, Response, StatusCode};
 use parking_lot::Mutex;
 use postern_auth::oidc::login::StateKey;
+use postern_flow::Flow;
 use postern_kinds::connector::{self, Connector};
 use postern_kinds::principal::ConnectorRef;
 use postern_listen::network;
@@ -101,6 +102,8 @@ pub(crate) struct Sso {
     audit: Arc<Audit>,
     source: Arc<dyn Source>,
     providers: Providers,
+    /// Slots and rates of the owners of exchanged keys.
+    flow: Arc<Flow>,
     gateway: Arc<Gateway>,
     state_key: StateKey,
     /// The bodies that are arriving.
@@ -245,12 +248,14 @@ impl Sso {
         source: Arc<dyn Source>,
         gateway: Arc<Gateway>,
         addresses: UpstreamAddresses,
+        flow: Arc<Flow>,
     ) -> Self {
         let proxy = gateway.proxy().clone();
         Self {
             state_key: StateKey::new(registry.digester().derived_key(STATE_KEY)),
             providers: Providers::new(proxy, addresses, source.clone()),
             gateway,
+            flow,
             arriving: ArrivingBodies::default(),
             logins_of_browsers: Places::new(PlaceLimits {
                 all: MAX_LOGINS,

@@ -197,11 +197,6 @@ impl Provider {
         self.keys.get(wanted, || self.now(), fetch).await
     }
 
-    /// Whether it is a connected cluster.
-    pub(super) fn is_cluster(&self) -> bool {
-        self.at.route.is_to_cluster()
-    }
-
     fn now(&self) -> i64 {
         self.source.now().unix_seconds()
     }

@@ -199,6 +199,11 @@ impl Sso {
             refused.text.as_str()
         };
         log_limited!(info, key = claimed.key.name, reason, "a login has ended");
+        if refused.text != INVALID_GRANT {
+            // The user is gone at the provider, and not this login alone.
+            let (of, issuer) = (connector.reference(), &connector.spec.issuer);
+            refreshes::take_groups(&self.registry, &of, issuer, &claimed.subject).await?;
+        }
         Ok(refreshes::end(&self.registry, &claimed.key).await?)
     }
 

@@ -9,6 +9,7 @@ use postern_meta::object::{
 };
 use postern_meta::options::{DeleteOptions, Propagation};
 use postern_meta::status::ApiError;
+use postern_telemetry::log_limited;
 
 use super::index::Index;
 use crate::cache::{CachedObject, ResourceCache};
@@ -116,7 +117,7 @@ impl LoadedObject {
     async fn delete(&self, registry: &Registry, how: Propagation) -> Result<(), ApiError> {
         let permit = self.permit(Verb::Delete);
         if let Err(refused) = registry.admission().check_collect(&permit, self.metadata()) {
-            tracing::warn!(key = %self.key, "the object has no owner left, but is not deleted: {refused}");
+            log_limited!(warn, key = %self.key, "the object has no owner left, but is not deleted: {refused}");
             return Ok(());
         }
         let options = DeleteOptions {

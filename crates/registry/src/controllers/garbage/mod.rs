@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use postern_meta::event::WatchEventType;
 use postern_store::Position;
+use postern_telemetry::log_limited;
 use tokio::time::Instant;
 
 use self::failures::Failures;
@@ -151,7 +152,7 @@ impl Collector {
                 Err(error) => {
                     if self.failures.note(key.clone(), Instant::now()) {
                         let inner = error.inner().unwrap_or_default();
-                        tracing::warn!(key = %key, inner, "{}", error.status().message);
+                        log_limited!(warn, key = %key, inner, "{}", error.status().message);
                     }
                 }
             }

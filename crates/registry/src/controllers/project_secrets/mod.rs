@@ -24,6 +24,7 @@ use postern_meta::event::WatchEventType;
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_store::Position;
+use postern_telemetry::log_limited;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
@@ -354,7 +355,7 @@ impl Follower {
             _ => {
                 let inner = error.inner().unwrap_or_default();
                 let name = storage_key::display_name(&key);
-                tracing::warn!(secret = name, inner, "the data could not be copied: {error}");
+                log_limited!(warn, secret = name, inner, "the data could not be copied: {error}");
             }
         }
         self.queue.insert(key);
