@@ -282,7 +282,11 @@ async fn cve_2026_4740_and_2024_9779_the_key_of_an_agent_is_for_its_own_cluster_
     }
     let labels = json!({ "metadata": { "labels": { "a": "b" } } });
     agent.patch(&path("clusters", "other"), "merge-patch", &labels).send().await.expect(404);
-    agent.patch(&path("clusters", "member"), "merge-patch", &labels).send().await.expect(200);
+    // Of its own cluster, it changes the direct endpoint alone.
+    agent.patch(&path("clusters", "member"), "merge-patch", &labels).send().await.expect(403);
+    let endpoint = json!({ "platform.sh/direct-cluster-endpoint": "127.0.0.1:1" });
+    let endpoint = json!({ "metadata": { "annotations": endpoint } });
+    agent.patch(&path("clusters", "member"), "merge-patch", &endpoint).send().await.expect(200);
     admin.delete(&path("clusters", "member")).send().await.expect(200);
     wait::until("the agent's key to be gone", async || {
         let reply = admin.get(&path("ownedaccesskeys", "agent-member")).send().await;
