@@ -25,6 +25,9 @@ function noteBundled(): Plugin {
   };
 }
 
+/** Small modules that most pages need. In one file, they are smaller than in files of their own. */
+const SHARED = /lib\/(external-url|failure|key-value|live-list|people|toasts|writes)|components\/(EnableButton|LiveBadge|StatusBadge)/;
+
 export default defineConfig({
   base: '/ui/',
   plugins: [svelte(), noteBundled()],
@@ -36,6 +39,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
     manifest: true,
+    rolldownOptions: { output: { codeSplitting: { groups: [{ name: 'shared', test: SHARED }] } } },
   },
   worker: { format: 'es', plugins: () => [noteBundled()] },
   test: { include: ['test/**/*.test.ts'], environment: 'node' },

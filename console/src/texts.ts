@@ -38,6 +38,8 @@ export const texts = {
     shortcuts: 'Keyboard shortcuts',
     sessions: 'Sessions',
     logout: 'Log out',
+    groupsStay:
+      'After a logout, groups of the provider still count for your other access keys: by default at most 24 h (--sso-groups-max-age) after they were last confirmed.',
   },
   login: {
     title: 'Log in to Postern',
@@ -289,6 +291,7 @@ export const texts = {
     disabled: (name: string) => `${name} is disabled. Requests with it are rejected.`,
     rotate: 'Rotate',
     rotateTitle: (name: string) => `Rotate ${name}`,
+    rotateLogin: 'The key of a session or a login cannot be rotated: log in again instead.',
     rotateDisabled: 'A disabled key cannot be rotated: its successor would be enabled.',
     overlap: 'The old key works for',
     noOverlap: 'no longer: replace its value',

@@ -781,6 +781,34 @@ export interface components {
             /** @description The observed state: what the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.ClusterStatus"];
         };
+        /** @description ClusterEndpoint says where the agent of a connected cluster is reached directly. */
+        "sh.platform.management.v1.ClusterEndpoint": {
+            /**
+             * @description Version of the schema that this object follows, as `group/version`. The server takes
+             *     the endpoint's when it is absent, and refuses any other.
+             */
+            apiVersion?: string;
+            /**
+             * @description The kind of this object, in CamelCase. If it is absent, the server takes the kind of the endpoint. Cannot be
+             *     changed.
+             */
+            kind?: string;
+            /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
+            metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
+            /** @description The desired state: what clients write. */
+            spec?: components["schemas"]["sh.platform.management.v1.ClusterEndpointSpec"];
+            /** @description The observed state: what the server writes. */
+            status?: components["schemas"]["sh.platform.management.v1.NoStatus"];
+        };
+        /** @description The endpoint. */
+        "sh.platform.management.v1.ClusterEndpointSpec": {
+            /** @description The certificate authorities of the endpoint, in PEM and then in base64. By default, those of the client's system. */
+            caData?: string;
+            /** @description The host, and the port if it is not 443. Empty removes the endpoint. */
+            host?: string;
+            /** @description Whether clients do not verify the certificate of the endpoint. */
+            insecure?: boolean;
+        };
         /** @description A list of Cluster. */
         "sh.platform.management.v1.ClusterList": {
             /** @description Version of the schema, as group/version. */
@@ -800,7 +828,7 @@ export interface components {
             };
             /** @description The name of the Cluster. */
             name?: string;
-            /** @description The uid of the Cluster. */
+            /** @description The uid of the Cluster, for callers who may get it. */
             uid?: string;
         };
         /** @description How the cluster is reached, its owner, and who has access to it. */
@@ -836,7 +864,7 @@ export interface components {
         };
         /** @description The name for people, and the purpose of a Cluster. */
         "sh.platform.management.v1.ClusterSummary": {
-            /** @description The purpose of the cluster. */
+            /** @description The purpose of the cluster, for callers who may get it. */
             description?: string;
             /** @description Name shown to people. */
             displayName?: string;
@@ -1282,7 +1310,7 @@ export interface components {
             metadata?: components["schemas"]["sh.platform.management.v1.ClusterMetadata"];
             /** @description The display name and the purpose of the cluster. */
             spec?: components["schemas"]["sh.platform.management.v1.ClusterSummary"];
-            /** @description The observed state of the cluster. */
+            /** @description The observed state of the cluster. Callers who may not get it see the phase alone. */
             status?: components["schemas"]["sh.platform.management.v1.ClusterStatus"];
         };
         /** @description ProjectClusters is the clusters that a project may use. */
@@ -2006,9 +2034,9 @@ export interface components {
             /** @description The certificate authorities of the issuer, in PEM and then in base64. By default, those of the system. */
             caData?: string;
             /**
-             * @description The Cluster that issues the tokens. Its keys are fetched through its kubeconfig, so they need no address that this
-             *     server can reach otherwise. The caller needs `use` on the Cluster. The issuer ends with this Cluster: a later one of
-             *     the same name is not trusted.
+             * @description The Cluster that issues the tokens. Its keys are fetched through its kubeconfig or its agent, so they need no address
+             *     that this server can reach otherwise, and only those in `keyThumbprints` count. The caller needs `use` on the Cluster.
+             *     The issuer ends with this Cluster: a later one of the same name is not trusted.
              */
             cluster?: string;
             /** @description The purpose of the issuer. */
@@ -2017,11 +2045,13 @@ export interface components {
             disabled?: boolean;
             /** @description Name shown to people. */
             displayName?: string;
-            /**
-             * @description The issuer, exactly as its tokens name it. Required, unless `cluster` is set. For `GitHubActions`, the default is the
-             *     issuer of github.com.
-             */
+            /** @description The issuer, exactly as its tokens name it. Required. For `GitHubActions`, the default is the issuer of github.com. */
             issuer?: string;
+            /**
+             * @description The SHA-256 thumbprints (RFC 7638, base64url) of the keys that sign the tokens of `cluster`, at most 20. Required with
+             *     `cluster`: what the cluster or its agent says about its keys is not trusted by itself.
+             */
+            keyThumbprints?: string[];
             /**
              * @description The platform. It decides which claims a WorkloadIdentity must match. Required.
              * @enum {string}
@@ -2225,10 +2255,7 @@ export interface components {
         "sh.platform.management.v1.WorkloadIdentitySpec": {
             /** @description The purpose of the workload. */
             description?: string;
-            /**
-             * @description Whether the workload identity is disabled. Then no token is exchanged for it. Keys that it has made stay valid until
-             *     they expire; delete the workload identity to end them.
-             */
+            /** @description Whether the workload identity is disabled. Then no token is exchanged for it, and its keys give no access. */
             disabled?: boolean;
             /** @description Name shown to people. */
             displayName?: string;

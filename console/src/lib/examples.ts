@@ -24,8 +24,11 @@ metadata:
 spec:
   # GitHubActions, GitLab, Kubernetes or Generic.
   type: GitHubActions
-  # Other types need the issuer, or the connected cluster that issues the tokens.
+  # Other types need the issuer.
   # issuer: https://gitlab.example.com
+  # A connected cluster has the type Kubernetes. It also needs the
+  # thumbprints (RFC 7638) of the keys that sign its tokens.
   # cluster: east
+  # keyThumbprints: [NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs]
 `,
 };

@@ -49,6 +49,11 @@ class Session {
     return user?.name ? [`user/${user.name}`, ...teams] : teams;
   }
 
+  /** Whether the caller has groups of a provider. They begin with the name of the connector. */
+  get hasProviderGroups(): boolean {
+    return !!this.self?.groups?.some((group) => /^(?!system:|platform:).+:/.test(group));
+  }
+
   /** Begins with a login link, with the cookie of an earlier login, or with the login page. */
   async start(): Promise<void> {
     observe(

@@ -194,35 +194,28 @@ class Check:
         self.compare(route, label, is_enabled, [("POST", f"{API}/{collection}", made)])
 
 
-def editor_of_teams(bench):
-    """A user who may change teams and create trusted issuers, without the permissions that both need besides."""
-    key = bench.user("editor")
-    rule = {"apiGroups": ["management.platform.sh"], "resources": ["teams", "trustedissuers"],
-            "verbs": ["get", "update", "patch", "create"]}
-    bench.ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "editor"}, "rules": [rule]})
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "editor"}
-    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "platform:user:editor"}
+def with_role(bench, name, resources, verbs):
+    """A user with the permissions of a role alone. Returns an access key."""
+    key = bench.user(name)
+    rule = {"apiGroups": ["management.platform.sh"], "resources": resources, "verbs": verbs}
+    bench.ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [rule]})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": f"platform:user:{name}"}
     bench.ok("POST", f"{RBAC}/clusterrolebindings",
-             {"metadata": {"name": "editor"}, "roleRef": reference, "subjects": [subject]})
+             {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]})
     return key
 
 
 def buttons_agree_with_the_server(bench):
     keys = fill(bench)
-    # The key of an owner for the project `shop` alone.
-    scoped = bench.key("scoped", {"user": "owner", "scope": {"projects": [{"project": "shop"}], "rules": [
-        {"verbs": ["get", "list", "watch"], "requestTargets": ["Management"]}]}})
-    # A key for keys alone: it may create none, because that needs a permission on its user, and change none that exist.
-    of_keys = bench.key("of-keys", {"user": "owner", "scope": {"rules": [
-        {"verbs": ["*"], "resources": [{"group": "management.platform.sh", "resources": ["ownedaccesskeys", "workloadidentities"]}]}]}})
-    # A key that may create keys and workload identities.
-    makes = bench.key("makes", {"user": "owner", "scope": {"rules": [{"verbs": ["*"], "requestTargets": ["Management"]}]}})
     bench.ok("POST", f"{API}/trustedissuers", {"metadata": {"name": "github"}, "spec": {"type": "GitHubActions"}})
-    editor = editor_of_teams(bench)
+    # Users who may change objects of a kind, without the permissions that some changes need besides.
+    editor = with_role(bench, "editor", ["teams", "trustedissuers"], ["get", "update", "patch", "create"])
+    keeper = with_role(bench, "keeper", ["ownedaccesskeys", "workloadidentities"], ["*"])
     identities = {"administrator": None, "owner": keys["owner"], "reader": keys["reader"], "member": keys["member"],
-                  "admin of a project": keys["lead"], "scoped key": scoped, "nobody": keys["nobody"]}
+                  "admin of a project": keys["lead"], "nobody": keys["nobody"]}
     # Identities for a kind of page each: the other pages show the same as for the identities above.
-    special = {"key for keys": (of_keys, "key"), "scoped key for everything": (makes, "key"), "editor of teams": (editor, "team")}
+    special = {"editor of keys": (keeper, "key"), "editor of teams": (editor, "team")}
     checked = [(who, key, PAGES) for who, key in identities.items()]
     checked += [(who, key, [page for page in PAGES if page[1] == kind]) for who, (key, kind) in special.items()]
     differences, enabled, greyed = [], 0, 0

@@ -44,6 +44,11 @@ def a_login_returns_to_the_page_where_it_began(bench):
     for text in ["corp", "ada", "ada@example.com", "developers"]:
         expect(login.get_by_text(text, exact=True).first).to_be_visible()
     bench.axe(page, "the key of a login")
+    expect(page.get_by_text("not verified")).to_have_count(0)
+    page.get_by_role("button", name="Account").click()
+    expect(page.locator("#account-menu").get_by_text("--sso-groups-max-age")).to_be_visible()
+    bench.axe(page, "the menu with the logout")
+    page.keyboard.press("Escape")
     # What the provider gave is in no page and in no storage.
     [cookie] = [one for one in bench.context.cookies(bench.origin) if one["name"].startswith("__Host-postern")]
     stored = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])")

@@ -57,7 +57,7 @@ def a_browser_on_the_same_machine(bench):
     page.get_by_role("link", name="Continue with Corporate login").click()
     provider.log_in(page, "ada")
     expect(page.get_by_role("heading", name="Log in on the command line")).to_be_visible()
-    expect(page.locator("dd").first).to_have_text("ada")
+    expect(page.locator("dd").first).to_have_text("corp:ada")
     # The last page is that of the command line.
     bench.allowed.append("http://127.0.0.1:")
     page.get_by_role("button", name="Allow").click()
@@ -84,7 +84,7 @@ def a_browser_on_another_machine(bench):
     # What is behind the # of the link came through the login.
     page.get_by_label("The characters that the terminal shows").fill(typed.lower())
     page.get_by_role("button", name="Continue").click()
-    expect(page.locator("dd").first).to_have_text("tim")
+    expect(page.locator("dd").first).to_have_text("corp:tim")
     page.get_by_role("button", name="Allow").click()
     expect(page.get_by_text("Go back to the terminal")).to_be_visible()
     terminal.is_logged_in(login, program, "tim")

@@ -27,6 +27,12 @@ async fn consent() {
     browser::check(&Server::start().await, "consent.py").await;
 }
 
+/// Identities that no provider confirmed, and trusted issuers of clusters.
+#[tokio::test]
+async fn identities() {
+    browser::check(&Server::start().await, "identity.py").await;
+}
+
 /// A logout, as every open tab shows it.
 #[tokio::test]
 async fn logout() {
@@ -63,7 +69,7 @@ async fn keyboard_alone() {
     browser::check(&Server::start().await, "keyboard.py").await;
 }
 
-/// Buttons of ten identities against the server's decisions.
+/// Buttons of eight identities against the server's decisions.
 #[tokio::test]
 async fn buttons() {
     browser::check(&Server::start().await, "buttons.py").await;
