@@ -1,32 +1,12 @@
 //! Cluster: a connected cluster. Its agent and its connections come with the gateway. See `docs/reference/clusters.md`.
 
-use std::collections::BTreeMap;
-
 use crate::agent_config::AgentConfig;
 use crate::audit_event_list::AuditEventList;
 use crate::cluster_endpoint::{self, ClusterEndpoint};
+pub use crate::cluster_endpoint::{DIRECT_ENDPOINT, endpoint_annotations};
 use crate::instance;
 use crate::kubeconfig_ref::KubeconfigRef;
 use crate::prelude::*;
-
-/// The annotation with the host under which the cluster is reached directly.
-pub const DIRECT_ENDPOINT: &str = "platform.sh/direct-cluster-endpoint";
-
-/// The ends of the names of all annotations about it: itself, whether its certificate is not verified, and by which
-/// authorities it is.
-const DIRECT_ENDPOINT_ENDS: [&str; 3] = ["", "-insecure", "-ca-data"];
-
-/// The name of one of these annotations, by its end.
-pub(crate) fn endpoint_annotation(end: &str) -> String {
-    format!("{DIRECT_ENDPOINT}{end}")
-}
-
-/// The annotations of a cluster that say how it is reached directly.
-pub fn endpoint_annotations(metadata: &ObjectMeta) -> BTreeMap<String, String> {
-    let names = DIRECT_ENDPOINT_ENDS.map(endpoint_annotation);
-    let found = names.iter().filter_map(|name| metadata.annotations.get_key_value(name));
-    found.map(|(name, value)| (name.clone(), value.clone())).collect()
-}
 
 /// The subject that the access key of a cluster's agent acts as.
 pub fn agent_subject(cluster: &str) -> String {

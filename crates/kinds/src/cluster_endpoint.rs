@@ -2,9 +2,29 @@
 //! `clusters/NAME/endpoint`, and is never stored: it becomes the annotations of the Cluster about its direct endpoint. See
 //! `docs/reference/clusters.md#agents`.
 
+use std::collections::BTreeMap;
+
 use crate::action::{ActionRequest, ActionResult};
-use crate::cluster::endpoint_annotation;
 use crate::prelude::*;
+
+/// The annotation with the host under which the cluster is reached directly.
+pub const DIRECT_ENDPOINT: &str = "platform.sh/direct-cluster-endpoint";
+
+/// The ends of the names of all annotations about it: itself, whether its certificate is not verified, and by which
+/// authorities it is.
+const DIRECT_ENDPOINT_ENDS: [&str; 3] = ["", "-insecure", "-ca-data"];
+
+/// The name of one of these annotations, by its end.
+fn endpoint_annotation(end: &str) -> String {
+    format!("{DIRECT_ENDPOINT}{end}")
+}
+
+/// The annotations of a cluster that say how it is reached directly.
+pub fn endpoint_annotations(metadata: &ObjectMeta) -> BTreeMap<String, String> {
+    let names = DIRECT_ENDPOINT_ENDS.map(endpoint_annotation);
+    let found = names.iter().filter_map(|name| metadata.annotations.get_key_value(name));
+    found.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
 
 /// The kind.
 pub struct ClusterEndpoint;

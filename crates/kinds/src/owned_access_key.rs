@@ -10,7 +10,10 @@ use crate::context::CallerKey;
 use crate::identities::added;
 use crate::key_attenuation;
 use crate::key_life::{self, WrittenKey};
-use crate::key_origin::{check_server_fields, right_to_identify};
+use crate::key_origin::is_zero;
+pub use crate::key_origin::{
+    CommandLine, Identity, Login, OidcLogin, OidcProvider, Session, Workload,
+};
 use crate::names::{MAX_IDENTITIES, is_reserved_identity};
 use crate::owner_reference::{add_owner_reference, ensure_reference, keep_owner_reference};
 use crate::prelude::*;
@@ -120,83 +123,6 @@ pub struct Spec {
     pub oidc_login: Option<OidcLogin>,
 }
 
-/// Data of a single sign-on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "sh.platform.management.v1.AccessKeyIdentity")]
-pub struct Identity {
-    /// The user's subject at the identity provider.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub user_id: String,
-    /// The name of the user at the identity provider.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub username: String,
-    /// The name that the user prefers.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub preferred_username: String,
-    /// The e-mail address of the user.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub email: String,
-    /// Whether the address was verified.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub email_verified: bool,
-    /// The groups of the user at the identity provider.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
-    pub groups: Vec<String>,
-    /// The connector through which the user logged in.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub connector: String,
-    /// Data that the connector needs later. Write-only: it is never returned.
-    #[serde(skip_serializing)]
-    #[schemars(with = "String")]
-    pub connector_data: SecretText,
-    /// When the identity was refreshed last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub identity_refresh: Option<Timestamp>,
-}
-
-/// The single sign-on for which a refresh token was made.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "sh.platform.management.v1.AccessKeyOIDCProvider")]
-pub struct OidcProvider {
-    /// The client that the token was made for.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub client_id: String,
-    /// The nonce of the request.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub nonce: String,
-    /// Where the client was sent back to.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub redirect_uri: String,
-    /// The requested scopes.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub scopes: String,
-}
-
-/// Deprecated: the tokens of a login.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "sh.platform.management.v1.AccessKeyOIDCLogin")]
-pub struct OidcLogin {
-    /// The ID token. Write-only: it is never returned.
-    #[serde(skip_serializing)]
-    #[schemars(with = "String")]
-    pub id_token: SecretText,
-    /// The access token. Write-only: it is never returned.
-    #[serde(skip_serializing)]
-    #[schemars(with = "String")]
-    pub access_token: SecretText,
-    /// The refresh token. Write-only: it is never returned.
-    #[serde(skip_serializing)]
-    #[schemars(with = "String")]
-    pub refresh_token: SecretText,
-    /// When the ID token was refreshed last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_refresh: Option<Timestamp>,
-}
-
 /// The facts that the server adds about the key's use.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
@@ -225,92 +151,8 @@ pub struct Status {
     pub workload: Option<Workload>,
 }
 
-/// The workload identity that made a key. The key ends with it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-#[schemars(rename = "sh.platform.management.v1.AccessKeyWorkload")]
-pub struct Workload {
-    /// The name of the WorkloadIdentity.
-    pub identity: String,
-    /// The uid of the WorkloadIdentity.
-    pub uid: String,
-}
-
-impl Workload {
-    fn reference(&self) -> OwnerReference {
-        OwnerReference {
-            api_version: MANAGEMENT_V1.to_string(),
-            kind: "WorkloadIdentity".to_owned(),
-            name: self.identity.clone(),
-            uid: self.uid.clone(),
-            ..OwnerReference::default()
-        }
-    }
-}
-
-/// The login that made a key.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "sh.platform.management.v1.AccessKeyLogin")]
-pub struct Login {
-    /// The name of the Connector. The key ends with it.
-    pub connector: String,
-    /// The uid of the Connector.
-    pub connector_uid: String,
-    /// The issuer of the identity with which the user logged in. The key works only while the User is linked with this
-    /// identity.
-    pub issuer: String,
-    /// The subject of this identity.
-    pub subject: String,
-    /// The SHA-256 of the id of the session at the provider, if it has one.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub session: String,
-    /// Whether the provider gave a refresh token, so that the groups of the user can be asked for again.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub refreshes: bool,
-}
-
-/// The facts about a session of the console.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "sh.platform.management.v1.AccessKeySession")]
-pub struct Session {
-    /// The address that the login came from.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub address: String,
-    /// The `User-Agent` of the browser, at most 256 characters.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub user_agent: String,
-    /// The seconds without a use after which the session ends, even before its `ttl`.
-    pub idle_seconds: i64,
-    /// Whether the key is the code of a login link: it can do nothing but begin the session.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub login_code: bool,
-    /// Set for a login of the command line. Its key is sent in a header, and is never in a cookie.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command_line: Option<CommandLine>,
-}
-
-/// The facts about a login of the command line.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "sh.platform.management.v1.AccessKeyCommandLine")]
-pub struct CommandLine {
-    /// The name of the machine, as the command line said it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub host: String,
-    /// The requested lifetime in seconds; 0 for as long as the session that consented.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub ttl_seconds: i64,
-}
-
 /// The label of sessions of the console.
 pub const SESSION_LABEL: &str = "platform.sh/session";
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &i64) -> bool {
-    *number == 0
-}
 
 impl Spec {
     /// The owner of the key; `None` when none is named.
@@ -760,5 +602,75 @@ fn validate_ttl(spec: &Spec, max_seconds: Option<i64>, errors: &mut FieldErrors)
     if let Some(max) = max_seconds.filter(|max| ttl > *max) {
         let detail = format!("must be at most {max} seconds, the server's maximum");
         errors.push(FieldError::invalid("spec.ttl", ttl, detail));
+    }
+}
+
+/// Whether a write changes the data that the connector of a login needs later.
+fn has_new_data(ctx: &Context<'_>) -> bool {
+    ctx.new_secrets.contains(&CONNECTOR_DATA_PATH)
+}
+
+/// The right to write data of a single sign-on, which readers take for the provider's: every verb on access keys. The
+/// owner of a key does not have it.
+fn right_to_identify(
+    new: &Draft<Fields>,
+    old: Option<&Draft<Fields>>,
+    ctx: &Context<'_>,
+) -> Option<RequiredRight> {
+    if old.is_some_and(is_of_login) {
+        // [`check_server_fields`] refuses it to all callers.
+        return None;
+    }
+    let spec = &new.fields.spec;
+    let none = Spec::default();
+    let before = old.map_or(&none, |old| &old.fields.spec);
+    let is_same = spec.identity.clone().unwrap_or_default()
+        == before.identity.clone().unwrap_or_default()
+        && spec.identity_refresh == before.identity_refresh
+        && spec.oidc_provider == before.oidc_provider;
+    if is_same && !has_new_data(ctx) {
+        return None;
+    }
+    let info = &OwnedAccessKey::INFO;
+    let right = Right::cluster("*", info.version.group, info.plural, &new.metadata.name);
+    let hint =
+        "the server writes identity, identityRefresh and oidcProvider: leave them out".to_owned();
+    Some(RequiredRight::from(right).by_role().because(hint))
+}
+
+/// Whether a key is of a login or of a session.
+fn is_of_login(key: &Draft<Fields>) -> bool {
+    key.fields.status.login.is_some() || key.fields.status.session.is_some()
+}
+
+/// Checks the fields that only the server writes: the label of sessions on every key, and on the key of a login or a
+/// session everything that makes it one.
+fn check_server_fields(
+    new: &Draft<Fields>,
+    old: Option<&Draft<Fields>>,
+    ctx: &Context<'_>,
+    errors: &mut FieldErrors,
+) {
+    let label = |key: &Draft<Fields>| key.metadata.labels.get(SESSION_LABEL).cloned();
+    if label(new) != old.and_then(label) {
+        let path = format!("metadata.labels[{SESSION_LABEL}]");
+        errors.push(FieldError::forbidden(path, "only the server sets it"));
+    }
+    let Some(old) = old.filter(|old| is_of_login(old)) else { return };
+    let (new, old) = (&new.fields.spec, &old.fields.spec);
+    for (field, is_same) in [
+        ("spec.key", !ctx.has_new_credential),
+        ("spec.ttl", old.ttl == new.ttl),
+        ("spec.ttlAfterLastActivity", old.ttl_after_last_activity == new.ttl_after_last_activity),
+        ("spec.type", old.r#type == new.r#type),
+        ("spec.groups", old.groups == new.groups),
+        ("spec.identity", old.identity == new.identity && !has_new_data(ctx)),
+        ("spec.identityRefresh", old.identity_refresh == new.identity_refresh),
+        ("spec.oidcProvider", old.oidc_provider == new.oidc_provider),
+    ] {
+        if !is_same {
+            let detail = "only the server sets it for a session and for the key of a login: log in again instead";
+            errors.push(FieldError::forbidden(field, detail));
+        }
     }
 }

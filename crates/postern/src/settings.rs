@@ -327,10 +327,8 @@ impl Serve {
         let file = self.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
         let given = self.or(file);
         let (limits, keys) = (given.limits()?, given.key_policy()?);
-        let gateway = given.gateway()?;
-        let tokens = given.token_policy()?;
-        let store = given.remote_store()?;
-        let keyring = given.keyring()?;
+        let (gateway, tokens) = (given.gateway()?, given.token_policy()?);
+        let (store, keyring) = (given.remote_store()?, given.keyring()?);
         let certificate = given.certificate()?;
         let client_flags = given.clients.clone();
         for host in given.hosts.iter().chain(&given.member_host) {
@@ -360,11 +358,7 @@ impl Serve {
             member_host: given.member_host,
             certificate,
             history: duration("history", given.history.as_deref(), Duration::from_mins(5))?,
-            store_silence: duration(
-                "store-silence",
-                given.store_silence.as_deref(),
-                DEFAULT_STORE_SILENCE,
-            )?,
+            store_silence: given.silence()?,
             shutdown_delay: duration(
                 "shutdown-delay",
                 given.shutdown_delay.as_deref(),
@@ -470,6 +464,10 @@ impl Serve {
                 defaults.max_session,
             )?,
         })
+    }
+
+    fn silence(&self) -> anyhow::Result<Duration> {
+        duration("store-silence", self.store_silence.as_deref(), DEFAULT_STORE_SILENCE)
     }
 
     fn key_policy(&self) -> anyhow::Result<KeyPolicy> {

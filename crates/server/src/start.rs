@@ -213,8 +213,7 @@ pub async fn open(
     server.set_loaded();
     warn_of_new_authority(tls.is_new_authority && !first, &dir);
     let kubeconfig = read_kubeconfig(&dir.admin_kubeconfig()).map(|_| dir.admin_kubeconfig());
-    let shares_store = settings.store.is_some();
-    let welcome = Welcome { first, kubeconfig, shares_store, address };
+    let welcome = Welcome { first, kubeconfig, shares_store: settings.store.is_some(), address };
     let parts = Parts { registry, source, audit, sealed, keys, server, unusable };
     let certificate = Certificate { renewer: tls.renewer, trust: tls.trust };
     Ok((Running { parts, background, serving, certificate, settings, dir, address }, welcome))

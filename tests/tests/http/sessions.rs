@@ -433,6 +433,18 @@ async fn what_is_created_in_a_session_does_not_end_with_it() {
     );
 }
 
+/// A key without the scope of a spec, and the scope: a key with a scope begins no session, and may get one later.
+async fn unscoped_key(admin: &Client, name: &str, spec: &Value) -> (Client, Option<Value>) {
+    let mut unscoped = spec.clone();
+    let scope = unscoped.as_object_mut().unwrap().remove("scope");
+    (with_key(admin, name, unscoped).await, scope)
+}
+
+/// Gives a key a scope.
+async fn narrow(admin: &Client, key: &str, scope: &Value) {
+    set(admin, &path("ownedaccesskeys", key), json!({ "scope": scope })).await;
+}
+
 /// A request that changes nothing.
 fn random_request(random: &mut Random) -> (&'static str, String) {
     let mut one = |of: &[&'static str]| of[usize::try_from(random.below(of.len() as u64)).unwrap()];
@@ -506,15 +518,12 @@ async fn a_session_gets_what_its_key_gets_whatever_the_key() {
     let (mut allowed, mut refused) = (0, 0);
     for (index, spec) in specs.into_iter().enumerate() {
         let ttl = spec["ttl"].as_i64();
-        // A key with a scope begins no session. A key may get a scope while its session is open.
-        let mut unscoped = spec.clone();
-        let scope = unscoped.as_object_mut().unwrap().remove("scope");
-        let key = with_key(&admin, &format!("k{index}"), unscoped).await;
+        let (key, scope) = unscoped_key(&admin, &format!("k{index}"), &spec).await;
         let login = key.from_address(std::net::IpAddr::from([127, 0, 1, 1]));
         let reply = login.post(SESSION).send().await;
         let told = reply.expect(201)["status"].clone();
-        let browser =
-            Browser { client: key.clone(), value: cookie_of(&reply), access_key: String::new() };
+        let value = cookie_of(&reply);
+        let browser = Browser { client: key.clone(), value, access_key: String::new() };
         if let Some(ttl) = ttl {
             let stored =
                 admin.get(&path("ownedaccesskeys", &format!("k{index}"))).send().await.expect(200);
@@ -525,8 +534,7 @@ async fn a_session_gets_what_its_key_gets_whatever_the_key() {
             assert!(lasts <= ttl, "{spec}: {told}");
         }
         if let Some(scope) = scope {
-            let name = path("ownedaccesskeys", &format!("k{index}"));
-            set(&admin, &name, json!({ "scope": scope })).await;
+            narrow(&admin, &format!("k{index}"), &scope).await;
         }
         for _ in 0..requests {
             let (method, path) = random_request(&mut random);

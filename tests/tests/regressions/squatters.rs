@@ -1,10 +1,10 @@
-//! A user who takes a name first does not get, unnoticed, the value that somebody else writes under it.
+//! A user who takes a name first does not get, without a warning, the value that another user writes under it.
 
 use postern_tests::Server;
 use postern_tests::http::Response;
 use postern_tests::objects::{secret, secret_path, secrets};
 use postern_tests::rights::{allow, merge, rule, user};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::regressions::scene::Findings;
 
@@ -31,7 +31,11 @@ async fn a_write_into_an_object_of_another_owner_warns_unless_it_names_the_owner
         object
     };
     let mut found = Findings::new();
-    let reply = admin.patch(&apply, "apply-patch", &whole).send().await;
+    let apply = async |object: &Value| {
+        let request = admin.request("PATCH", &apply);
+        request.body("application/apply-patch+yaml", object.to_string()).send().await
+    };
+    let reply = apply(&whole).await;
     reply.expect(200);
     found.check(warns(&reply, "eve"), format!("apply: {:?}", reply.header("warning")));
     let reply = merge(&admin, &at, json!({ "spec": { "data": { "value": "eA==" } } })).await;
@@ -45,7 +49,7 @@ async fn a_write_into_an_object_of_another_owner_warns_unless_it_names_the_owner
     found.check(!warns(&reply, "eve"), "no data");
     let reply = merge(&eve, &at, json!({ "spec": { "data": { "value": "eg==" } } })).await;
     found.check(!warns(&reply, "eve"), "the owner");
-    let reply = admin.patch(&apply, "apply-patch", &with_owner("admin")).send().await;
+    let reply = apply(&with_owner("admin")).await;
     reply.expect(200);
     found.check(!warns(&reply, "eve") && !warns(&reply, "admin"), "taking over");
     found.check(eve.get(&at).send().await.status != 200, "the squatter reads on");

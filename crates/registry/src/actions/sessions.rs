@@ -71,8 +71,8 @@ pub struct NewSession {
 /// Begins a session with the access key of the request, or the session of the code of a login link.
 ///
 /// # Errors
-/// 403 for a key that is a session itself or has a scope, under impersonation, and when the key has too many sessions; 401
-/// if the key is no longer valid, and if the code was used.
+/// - 403 for a key that is a session itself or has a scope, under impersonation, and when the key has too many sessions
+/// - 401 if the key is no longer valid, and if the code was used
 pub async fn begin(
     registry: &Registry,
     permit: &Permit,

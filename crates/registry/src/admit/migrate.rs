@@ -59,12 +59,8 @@ pub(crate) fn migrate(
     let roles = roles_of(view, permit, &old, &new)?;
     let removal = delete(view, permit, source, 0, Some(Propagation::Background))?;
     check_removes(&removal, permit)?;
-    let created = Write::Create {
-        object: new.clone(),
-        owner_uid,
-        write_only: WriteOnlyValues::default(),
-        limits: Vec::new(),
-    };
+    let created =
+        Write::Create { object: new.clone(), owner_uid, write_only: WriteOnlyValues::default() };
     let mut all = removal.with(Admitted::one(&target, name, created));
     // The bound names keep the users and teams that were meant when the rules were added.
     let recorded = view.bound_grants(kind, &old, &[]);

@@ -128,9 +128,9 @@ pub(crate) fn create(
     let companions = companions(view, kind, &object.metadata)?;
     let members = members::added(view, kind, None, &object)?;
     let limits = counted::limits(view, permit, &object)?;
-    let write = Write::Create { object, owner_uid: prepared.owner_uid, write_only, limits };
+    let write = Write::Create { object, owner_uid: prepared.owner_uid, write_only };
     let created = Admitted::one(permit, &name, write);
-    let created = created.with_members(members);
+    let created = created.with_members(members).with_limits(limits);
     let created = with_companions(view, created, companions)?;
     let Some(new) = new else { return Ok(created) };
     with_dependents(view, permit, created, Transition { kind, old: None, new: Some(&new) })

@@ -85,8 +85,6 @@ pub(crate) enum Write {
         owner_uid: Option<String>,
         /// The values written into write-only fields.
         write_only: WriteOnlyValues,
-        /// The limits that hold at the commit.
-        limits: Vec<Limit>,
     },
     /// A new state for an object that is as it was read.
     Replace {
@@ -133,6 +131,8 @@ pub(crate) struct AdmittedChange {
     pub(crate) write: Write,
     /// The users that it adds to a team. They must stay unchanged until the commit.
     pub(crate) members: Vec<Member>,
+    /// The limits that a new object has, which hold at the commit.
+    pub(crate) limits: Vec<Limit>,
 }
 
 /// A write that may be stored: one change or several, all in one transaction or none. The first change is the
@@ -163,14 +163,20 @@ pub(crate) struct ObjectNames {
 impl Admitted {
     pub(super) fn one(permit: &Permit, name: &str, write: Write) -> Self {
         let (kind, namespace) = (permit.kind(), permit.target().namespace.clone());
-        let (name, members) = (name.to_owned(), Vec::new());
-        let first = AdmittedChange { kind, namespace, name, write, members };
+        let (name, members, limits) = (name.to_owned(), Vec::new(), Vec::new());
+        let first = AdmittedChange { kind, namespace, name, write, members, limits };
         Self { first, others: Vec::new(), bound: Vec::new() }
     }
 
     /// The write with the users that it adds to a team.
     pub(super) fn with_members(mut self, members: Vec<Member>) -> Self {
         self.first.members = members;
+        self
+    }
+
+    /// The write with the limits that its new object has.
+    pub(super) fn with_limits(mut self, limits: Vec<Limit>) -> Self {
+        self.first.limits = limits;
         self
     }
 

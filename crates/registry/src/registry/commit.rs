@@ -180,15 +180,13 @@ impl Registry {
         change: AdmittedChange,
         dry_run: bool,
     ) -> Result<Option<StagedChange>, ApiError> {
-        let AdmittedChange { kind, namespace, name, write, members } = change;
+        let AdmittedChange { kind, namespace, name, write, members, limits } = change;
         let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
         let (mut owner, mut owned_by, mut new_cluster, mut before) = (None, None, None, None);
-        let (mut gone, mut limits) = (Vec::new(), Vec::new());
-        let max_bytes = self.store().limits().value_bytes;
+        let (mut gone, max_bytes) = (Vec::new(), self.store().limits().value_bytes);
         let (key, previous, stored, result, side) = match write {
             Write::Unchanged(_) => return Ok(None),
-            Write::Create { mut object, owner_uid: belongs_to, write_only, limits: of_keys } => {
-                limits = of_keys;
+            Write::Create { mut object, owner_uid: belongs_to, write_only } => {
                 let key = storage_key::object(kind.info(), namespace.as_deref(), &name);
                 owner = owner_condition(kind, &object);
                 owned_by = project_limits::owner(kind, &object);

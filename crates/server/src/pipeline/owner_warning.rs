@@ -1,5 +1,5 @@
-//! The warning about a write of confidential data into an object of another owner. Somebody may have taken the name before:
-//! the owner can read what is written.
+//! The warning about a write of confidential data into an object of another owner. The owner may have taken the name
+//! before the caller, and can read what is written.
 
 use postern_auth::identity::Identity;
 use postern_kinds::{AnyKind, Principal};

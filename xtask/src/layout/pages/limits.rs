@@ -114,9 +114,9 @@ const ROWS: &[Row] = &[
         numbers: &[(DEVICE_POLLS, "MAX_CODES_OF_ADDRESS"), (DEVICE_POLLS, "MAX_CODES")],
     },
     Row {
-        name: "sessions of one owner",
+        name: "sessions of one access key, logins of one owner by one connector",
         limit: "{count}",
-        numbers: &[("crates/registry/src/actions/sessions.rs", "MAX_SESSIONS")],
+        numbers: &[("crates/registry/src/admit/counted.rs", "MAX_SESSIONS")],
     },
     Row {
         name: "requests of one AccessPreview",
