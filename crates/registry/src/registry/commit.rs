@@ -54,8 +54,6 @@ pub(super) struct StagedChange {
     key: Arc<str>,
     /// The state that must be current; `None` for a new object.
     pub(super) previous: Option<Position>,
-    /// Whether the object is removed.
-    pub(super) is_removal: bool,
     /// The cluster of the object after the change, if it was on none or on another one.
     pub(super) new_cluster: Option<String>,
     /// The user or team that owns a new object by its access rules.
@@ -76,6 +74,11 @@ pub(super) struct StagedChange {
 }
 
 impl StagedChange {
+    /// Whether the object is removed.
+    pub(super) fn is_removal(&self) -> bool {
+        self.stored.is_none()
+    }
+
     /// Whether the change adds to the counts of a project's quotas.
     pub(super) fn is_counted(&self) -> bool {
         self.previous.is_none() && self.kind.is_counted_in_quotas()
@@ -234,7 +237,6 @@ impl Registry {
             name,
             key,
             previous,
-            is_removal: stored.is_none(),
             new_cluster,
             owned_by,
             stored,
@@ -464,7 +466,7 @@ fn encode_within(max_bytes: usize, object: Object, owner_uid: Option<&str>) -> (
 fn hand_over_unique_keys(staged: &mut [StagedChange]) {
     for index in 0..staged.len() {
         let (before, [one, after @ ..]) = staged.split_at_mut(index) else { return };
-        if !one.is_removal {
+        if !one.is_removal() {
             continue;
         }
         let is_it = |other: &&mut StagedChange| {

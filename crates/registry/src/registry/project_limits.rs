@@ -166,7 +166,7 @@ fn is_limited(staged: &StagedChange) -> bool {
 }
 
 fn is_removed_namespace(staged: &StagedChange) -> bool {
-    staged.is_removal && staged.kind.info().group_resource() == Namespace.info().group_resource()
+    staged.is_removal() && staged.kind.info().group_resource() == Namespace.info().group_resource()
 }
 
 fn owner_of(kind: &'static dyn AnyKind, object: &CachedObject) -> Option<Owner> {
