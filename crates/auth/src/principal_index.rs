@@ -330,11 +330,17 @@ impl PrincipalIndex {
             _ => None,
         };
         let connector = key.connector.as_ref();
-        let is_linked = |identity| user.is_some_and(|user| user.identities.contains(identity));
         key.disabled
             || user.is_some_and(|user| user.disabled)
-            || !key.identity.as_ref().is_none_or(is_linked)
+            || !self.is_linked(key)
             || connector.is_some_and(|connector| !self.sso.is_enabled(connector))
+    }
+
+    /// Whether the owner of a key is still linked with the identity that logged in. A key without a login passes.
+    fn is_linked(&self, key: &KeyFacts) -> bool {
+        let Some(identity) = &key.identity else { return true };
+        let Some(Owner::User(user)) = &key.owner else { return false };
+        self.users.get(user).is_some_and(|user| user.identities.contains(identity))
     }
 
     /// The keys that a key ends with.

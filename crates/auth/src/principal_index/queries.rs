@@ -195,7 +195,8 @@ impl PrincipalIndex {
     }
 
     /// Whether a user has a login by the connector with this uid besides the key with a uid, which is enabled and has not
-    /// ended at a time, in seconds since 1970.
+    /// ended at a time, in seconds since 1970. A login of an earlier user of the same name does not count, nor one with an
+    /// identity that the user is no longer linked with.
     pub fn has_other_login(
         &self,
         user: &str,
@@ -207,6 +208,8 @@ impl PrincipalIndex {
             let connector = key.connector.as_ref();
             key.uid != key_uid
                 && !key.disabled
+                && self.has_owner(key)
+                && self.is_linked(key)
                 && connector.is_some_and(|connector| connector.uid == connector_uid)
                 && !self.has_ended_before(name, now_unix_seconds + 1)
         };

@@ -143,6 +143,7 @@ mod generated_names;
 mod hostile;
 mod keys;
 mod limits;
+mod login_sequences;
 mod logins;
 mod migration;
 mod owners;
