@@ -329,6 +329,7 @@ impl Serve {
         let (limits, keys) = (given.limits()?, given.key_policy()?);
         let (gateway, tokens) = (given.gateway()?, given.token_policy()?);
         let (store, keyring) = (given.remote_store()?, given.keyring()?);
+        let store_silence = given.silence()?;
         let certificate = given.certificate()?;
         let client_flags = given.clients.clone();
         for host in given.hosts.iter().chain(&given.member_host) {
@@ -358,7 +359,7 @@ impl Serve {
             member_host: given.member_host,
             certificate,
             history: duration("history", given.history.as_deref(), Duration::from_mins(5))?,
-            store_silence: given.silence()?,
+            store_silence,
             shutdown_delay: duration(
                 "shutdown-delay",
                 given.shutdown_delay.as_deref(),

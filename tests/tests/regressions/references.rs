@@ -13,7 +13,7 @@ async fn create_project(client: &Client, name: &str, clusters: &[&str]) -> (u16,
     let clusters: Vec<Value> = clusters.iter().map(|name| json!({ "name": name })).collect();
     let body = json!({ "metadata": { "name": name }, "spec": { "allowedClusters": clusters } });
     let reply = client.post(&collection("projects")).json(&body).send().await;
-    (reply.status, reply.text().to_owned())
+    (reply.status, reply.text())
 }
 
 #[tokio::test]

@@ -136,11 +136,11 @@ pub fn due(registry: &Registry, connector: &ConnectorRef, interval: i64) -> DueK
             continue;
         }
         let Some(Owner::User(user)) = fields.spec.owner() else { continue };
-        let used = *used_by.entry(user).or_insert_with_key(|user| last_use(registry, user));
+        let active_at = *used_by.entry(user).or_insert_with_key(|user| last_use(registry, user));
         if at > now {
             // It may be used until then.
             due.next = Some(due.next.map_or(at, |next| next.min(at)));
-        } else if used > at - interval {
+        } else if active_at > at - interval {
             due.now.push(name);
         }
     }
@@ -151,11 +151,11 @@ pub fn due(registry: &Registry, connector: &ConnectorRef, interval: i64) -> DueK
 /// are any counts as a use for ever.
 fn last_use(registry: &Registry, user: &str) -> i64 {
     let principals = registry.cache().principals();
-    let used = principals.keys_of_user(user).map(|(name, uid)| {
+    let times = principals.keys_of_user(user).map(|(name, uid)| {
         let has_tokens = registry.has_endpoint_tokens(uid);
         if has_tokens { i64::MAX } else { principals.last_activity(name, uid).unwrap_or_default() }
     });
-    used.max().unwrap_or_default()
+    times.max().unwrap_or_default()
 }
 
 /// When a key is due; `None` if its provider cannot be asked.
@@ -369,7 +369,7 @@ pub async fn drop_stale_groups(registry: &Registry) -> Result<(), ApiError> {
         });
         match written.await {
             Ok(_) => {
-                log_limited!(info, user = name, "groups of single sign-on are too old to count")
+                log_limited!(info, user = name, "groups of single sign-on are too old to count");
             }
             Err(error) if [404, 409].contains(&error.code()) => {}
             Err(error) => failed = Err(error),

@@ -116,8 +116,8 @@ pub(super) fn limits(
     let is_server = permit.credential().is_server();
     let of_owner = |counted| Limit { counted, max: view.key_policy.max_per_owner };
     let Some(AccessChange::Key(Some(facts))) = kind.access_change(Some(&json)) else {
-        let owned = of_owner(Counted::Owned(kind, owner));
-        return Ok(if is_server { Vec::new() } else { vec![owned] });
+        let objects = of_owner(Counted::Owned(kind, owner));
+        return Ok(if is_server { Vec::new() } else { vec![objects] });
     };
     let of_owner = of_owner(Counted::Keys(owner.clone()));
     if let Some(uid) = facts.workload_uid.clone() {

@@ -99,7 +99,7 @@ fn moved_instance(
         namespace.clone_into(of_secret);
     }
     // Prepared as a change of the old instance, so that unchanged fields are not checked again.
-    let prepared = view.prepare(permit, &mut new, Some(before), NewSecrets::default())?;
+    let prepared = view.prepare(permit, &mut new, Some(before), &NewSecrets::default())?;
     let from = format!("{}/{}", old.metadata.namespace, old.metadata.name);
     new.metadata.annotations.insert(MIGRATED_FROM.to_owned(), from);
     track(kind, &mut new, Some(old), manager, Part::Main, view.now);

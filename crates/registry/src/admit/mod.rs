@@ -82,7 +82,7 @@ pub(crate) fn review(
     mut object: Object,
 ) -> Result<Object, ApiError> {
     set_namespace(&mut object.metadata, permit)?;
-    let prepared = view.prepare(permit, &mut object, None, NewSecrets::default())?;
+    let prepared = view.prepare(permit, &mut object, None, &NewSecrets::default())?;
     check_errors(permit.kind(), &object.metadata, prepared.verdict?)?;
     Ok(object)
 }
@@ -109,7 +109,7 @@ pub(crate) fn create(
         has_new_credential: false,
         others: SecretRecord::default().new_secrets(kind, &write_only),
     };
-    let prepared = view.prepare(permit, &mut object, None, new_secrets)?;
+    let prepared = view.prepare(permit, &mut object, None, &new_secrets)?;
     set_phase(view, kind, &mut object, None);
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(view, permit, &prepared, &object, None)?;
@@ -233,7 +233,7 @@ pub(crate) fn update(
         has_new_credential: secrets.has_new_credential(kind, &write_only, view.digester),
         others: secrets.new_secrets(kind, &write_only),
     };
-    let prepared = view.prepare(permit, &mut object, Some(previous.before()), new_secrets)?;
+    let prepared = view.prepare(permit, &mut object, Some(previous.before()), &new_secrets)?;
     set_phase(view, kind, &mut object, Some(old));
     permit.check(&previous.cached)?;
     permit.check_owned_by(prepared.owner.as_ref())?;

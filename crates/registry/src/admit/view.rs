@@ -104,7 +104,7 @@ impl<'a> AdmissionView<'a> {
         permit: &Permit,
         new: &mut Object,
         old: Option<Before<'_>>,
-        secrets: NewSecrets,
+        secrets: &NewSecrets,
     ) -> Result<Prepared, ApiError> {
         let kind = permit.kind();
         let owner_uid = old.and_then(|old| old.owner_uid);
@@ -113,7 +113,7 @@ impl<'a> AdmissionView<'a> {
             old.is_none() || kind.read_protected().is_empty() || permit.may(Verb::Get, None);
         let reading = if may_read { Reading::Allowed } else { Reading::Refused };
         self.with_context(permit, |context| {
-            let NewSecrets { has_new_credential, others } = &secrets;
+            let NewSecrets { has_new_credential, others } = secrets;
             let (has_new_credential, new_secrets) = (*has_new_credential, others.as_slice());
             let context =
                 Context { has_new_credential, new_secrets, reading, owner_uid, ..context };

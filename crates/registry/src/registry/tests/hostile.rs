@@ -152,7 +152,8 @@ async fn a_server_that_is_cut_off_from_its_store_decides_nothing_from_memory() {
     let key = server.key("reader", json!({})).await;
     server.create("a").await.unwrap();
     let cache = fleet.current().await[0].registry.cache().clone();
-    let following = tokio::spawn(cache.clone().watch_lag());
+    let mut following = tokio::task::JoinSet::new();
+    following.spawn(cache.clone().watch_lag());
     let mut watch = server.watch_with(key).await;
     assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
     let credential = Credential::of_key(server.identify(&key, 0).unwrap().identity.clone(), key);
@@ -172,5 +173,4 @@ async fn a_server_that_is_cut_off_from_its_store_decides_nothing_from_memory() {
 
     remote.set_silence(Duration::ZERO);
     assert!(current().is_ok() && cache.is_confirmed());
-    following.abort();
 }

@@ -73,12 +73,13 @@ async fn a_key_begins_as_many_sessions_as_allowed_on_all_servers_together() {
 #[tokio::test]
 async fn an_owner_has_as_many_keys_as_allowed_on_all_servers_together() {
     on_every_fleet(async |fleet| {
-        make(fleet.one(), of(&User, Verb::Create, "ada"), named("ada", json!({}))).await;
+        make(fleet.one(), of(&User, Verb::Create, "ada"), named("ada", &json!({}))).await;
         let digest = fleet.one().key_of("first", "ada", json!({})).await;
         fleet.current().await;
         let create = async |server: &Fixture, n: usize| {
             let permit = permit_of(server, digest, of(&OwnedAccessKey, Verb::Create, ""));
-            let key = object_of(&OwnedAccessKey, named(&format!("k{n}"), json!({ "user": "ada" })));
+            let key =
+                object_of(&OwnedAccessKey, &named(&format!("k{n}"), &json!({ "user": "ada" })));
             let made =
                 operations::create(&server.registry, &permit, key, &Writing::by_server()).await;
             made.is_ok()
@@ -95,15 +96,15 @@ async fn an_owner_has_as_many_keys_as_allowed_on_all_servers_together() {
 #[tokio::test]
 async fn exchanged_keys_count_for_the_workload_identity_and_for_its_owner() {
     on_every_fleet(async |fleet| {
-        make(fleet.one(), of(&User, Verb::Create, "ada"), named("ada", json!({}))).await;
+        make(fleet.one(), of(&User, Verb::Create, "ada"), named("ada", &json!({}))).await;
         let issuer = json!({ "type": "Generic", "issuer": "https://ci.example.com" });
-        make(fleet.one(), of(&TrustedIssuer, Verb::Create, "ci"), named("ci", issuer)).await;
+        make(fleet.one(), of(&TrustedIssuer, Verb::Create, "ci"), named("ci", &issuer)).await;
         for (name, max_live) in [("few", 5), ("many", 1000)] {
             let spec = json!({
                 "issuer": "ci", "owner": { "user": "ada" }, "scope": {}, "maxLive": max_live,
                 "match": [{ "claim": "sub", "values": ["job"] }],
             });
-            make(fleet.one(), of(&WorkloadIdentity, Verb::Create, name), named(name, spec)).await;
+            make(fleet.one(), of(&WorkloadIdentity, Verb::Create, name), named(name, &spec)).await;
         }
         fleet.current().await;
         let claims: Map<String, Value> = json!({ "sub": "job" }).as_object().unwrap().clone();
@@ -125,11 +126,11 @@ async fn exchanged_keys_count_for_the_workload_identity_and_for_its_owner() {
     .await;
 }
 
-fn named(name: &str, spec: Value) -> Value {
+fn named(name: &str, spec: &Value) -> Value {
     json!({ "metadata": { "name": name }, "spec": spec })
 }
 
-fn object_of(kind: &'static dyn postern_kinds::AnyKind, body: Value) -> Object {
+fn object_of(kind: &'static dyn postern_kinds::AnyKind, body: &Value) -> Object {
     let info = kind.info();
     let mut whole = json!({ "apiVersion": info.version.to_string(), "kind": info.kind });
     whole.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
