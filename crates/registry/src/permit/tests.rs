@@ -28,7 +28,7 @@ const USES: &[(&str, usize, &str)] = &[
         3,
         "users, groups and access keys of logins through identity providers",
     ),
-    ("registry/src/actions/refreshes.rs", 5, "keys and groups of logins, as the provider says"),
+    ("registry/src/actions/refreshes.rs", 6, "keys and groups of logins, as the provider says"),
     ("registry/src/actions/sessions.rs", 3, "sessions of the console, and codes of login links"),
     ("registry/src/admit/deletion.rs", 1, "changes of other objects by a removal"),
     ("registry/src/admit/dependents.rs", 1, "dependents in the transaction of their object"),
