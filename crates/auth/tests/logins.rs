@@ -291,6 +291,12 @@ impl Table {
             && parent.is_none_or(|parent| self.is_in_reach(parent, ask))
     }
 
+    /// Whether a key or one of its makers has a scope. The keys of a workload have one.
+    fn is_scoped(&self, key: &KeyRow) -> bool {
+        let parent = key.parent.as_ref().and_then(|parent| self.key(&parent.uid));
+        key.reach.is_some() || parent.is_some_and(|parent| self.is_scoped(parent))
+    }
+
     fn has_group(&self, user: &UserRow, connector: &str, now: i64) -> bool {
         let enabled = self.connectors.get(connector).filter(|one| !one.is_disabled);
         let Some((uid, confirmed)) = user.groups.get(connector) else { return false };
@@ -768,9 +774,9 @@ impl World {
         }
         // A session acts as the key of its login, and a login of the command line as its session.
         let acting = self.acting_row(by).clone();
-        let of_acting = acting.parent.is_some() || acting.reach.is_some();
-        // The keys of a workload have a scope.
-        let is_limited = of_acting || wanted.is_some() || acting.workload.is_some();
+        // The scope of the session itself limits it as well.
+        let is_scoped = self.table.is_scoped(&self.table.keys[by]);
+        let is_limited = acting.parent.is_some() || is_scoped || wanted.is_some();
         key.parent = is_limited.then(|| Parent { uid: acting.uid.clone(), impersonated: wanted });
         if acting.ttl > 0 && !acting.is_login_type && !acting.counts_uses {
             let ends = key.ttl > 0 && !key.counts_uses;
@@ -992,7 +998,7 @@ fn step(rng: &mut Rng, world: &mut World) -> Option<()> {
             world.tell(|| format!("{connector} is disabled or enabled"));
             world.write_connector(connector);
         }
-        36 | 54 => {
+        36 => {
             world.tell(|| format!("{connector} or {user} is made anew"));
             if rng.percent(50) { world.make_connector(connector) } else { world.make_user(user) }
         }
@@ -1081,6 +1087,7 @@ fn step(rng: &mut Rng, world: &mut World) -> Option<()> {
                 world.read_anew(number);
             }
         }
+        54 => replace_login(rng, world)?,
         _ => unreachable!("there are no more steps"),
     }
     Some(())
@@ -1110,6 +1117,29 @@ fn log_in(
         ..world.row(uid, user)
     };
     world.put_key(name, key);
+    Some(())
+}
+
+/// A login loses its identity or its user. Its user logs in again, and this login ends: the first one confirms nothing.
+fn replace_login(rng: &mut Rng, world: &mut World) -> Option<()> {
+    let name = pick_key_where(rng, world, |key| key.login.is_some())?;
+    let KeyRow { user, login, .. } = world.table.keys[name].clone();
+    let LoginRow { connector, subject, .. } = login?;
+    if rng.percent(50) {
+        world.tell(|| format!("{user} is made anew"));
+        world.make_user(user);
+    } else {
+        let row = world.table.users.get_mut(user)?;
+        if row.linked.remove(&(connector, subject)) {
+            row.groups.clear();
+        }
+        world.tell(|| format!("{user} is linked with {connector} {subject} no longer"));
+        world.write_user(user);
+    }
+    let new = world.free_name()?;
+    log_in(rng, world, user, connector)?;
+    world.tell(|| format!("{new} is deleted"));
+    world.delete(rng, new, false);
     Some(())
 }
 
