@@ -6,7 +6,7 @@
 //! what must be allowed and what must not. It is written from the pages of `docs/reference` about access keys, sessions,
 //! single sign-on and workload identity, and it never asks the index. Both must say the same.
 //!
-//! `POSTERN_CHAIN_SEQUENCES` is the number of sequences (2,000 unless set), `POSTERN_NAIVE_SEED` the seed.
+//! `POSTERN_CHAIN_SEQUENCES` is the number of sequences (1,500 unless set), `POSTERN_NAIVE_SEED` the seed.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -1354,7 +1354,7 @@ fn check_syncs(rng: &mut Rng, world: &World, counts: &mut Counts) {
 #[test]
 fn a_key_allows_what_its_login_its_session_and_its_workload_allow_at_that_moment() {
     let variable = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let sequences = variable("POSTERN_CHAIN_SEQUENCES").unwrap_or(2_000);
+    let sequences = variable("POSTERN_CHAIN_SEQUENCES").unwrap_or(1_500);
     let seed = variable("POSTERN_NAIVE_SEED").unwrap_or(1);
     let mut counts = Counts::default();
     let first = World::first();
