@@ -744,3 +744,34 @@ fn a_code_of_the_command_line_is_known_to_its_own_function_alone() {
     let principals = session_with_command_line(false);
     assert_eq!(principals.identify_command_line_code(&digest(2), NOW, &policy).err(), unknown);
 }
+
+#[test]
+fn only_a_login_of_this_user_with_a_linked_identity_confirms_groups() {
+    let identity = ("issuer".to_owned(), "subject".to_owned());
+    let user = |uid: &str, identities: &[(String, String)]| {
+        let (uid, identities) = (uid.to_owned(), identities.to_vec());
+        UserFacts { uid, identities, ..Default::default() }
+    };
+    let mut index = PrincipalIndex::default();
+    let (name, uid) = ("corp".to_owned(), "c1".to_owned());
+    let login = KeyFacts {
+        uid: "k1".to_owned(),
+        owner: Some(Owner::User("ada".to_owned())),
+        owner_uid: "u1".to_owned(),
+        connector: Some(ConnectorRef { name, uid }),
+        identity: Some(identity.clone()),
+        ..KeyFacts::default()
+    };
+    index.set_key("k", Some(login));
+    let known = [identity];
+    for (user, expected) in [
+        (user("u1", &known), true),
+        // The identity is no longer linked, or the user is a later one of the same name.
+        (user("u1", &[]), false),
+        (user("u2", &known), false),
+    ] {
+        index.set_user("ada", Some(user.clone()));
+        assert_eq!(index.has_other_login("ada", "c1", "k2", 0), expected, "{user:?}");
+    }
+    assert!(!index.has_other_login("ada", "c1", "k1", 0));
+}

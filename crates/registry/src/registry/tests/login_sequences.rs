@@ -474,7 +474,8 @@ impl Scene {
                 self.table.keys.retain(|key| key.uid != session.uid);
             }
             1 => {
-                let key = self.pick(rng, |_| true)?;
+                let is_login = rng.percent(80);
+                let key = self.pick(rng, |key| key.login.is_some() || !is_login)?;
                 let end = LoginKey { name: key.name.clone(), uid: key.uid.clone() };
                 refreshes::end(&self.server(rng).registry, &end).await.unwrap();
                 self.tell(format!("{} ends", key.name));
@@ -565,12 +566,12 @@ impl Scene {
     }
 
     async fn step(&mut self, rng: &mut Rng) -> Option<()> {
-        match rng.below(28) {
+        match rng.below(30) {
             0..5 => self.log_in(rng).await,
             5..8 => self.create_key(rng).await?,
             8..10 => self.begin_session(rng).await?,
             10..12 => self.log_in_command_line(rng).await?,
-            12..14 => self.exchange(rng).await?,
+            12..14 | 28..30 => self.exchange(rng).await?,
             14 | 27 => self.change_workload(rng).await?,
             15 | 26 => self.refresh(rng).await?,
             16..18 | 24..26 => self.end_keys(rng).await?,
@@ -695,6 +696,9 @@ async fn both_servers_allow_a_key_what_its_login_and_its_workload_allow() {
         let mut rng = Rng(seed.wrapping_add(number).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let mut scene = Scene::start().await;
         scene.tell(format!("sequence {number}"));
+        scene.log_in(&mut rng).await;
+        scene.create_key(&mut rng).await;
+        scene.change_workload(&mut rng).await;
         for _ in 0..STEPS {
             for _ in 0..3 {
                 if scene.step(&mut rng).await.is_some() {
