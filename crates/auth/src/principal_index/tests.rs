@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use postern_kinds::principal::{ConnectorFacts, ConnectorRef, Lifetime, SsoGroups, WorkloadFacts};
+use postern_kinds::principal::{ConnectorFacts, ConnectorRef, Lifetime, SsoGroups};
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
 use postern_kinds::scope::{Scope, ScopeProject};
 

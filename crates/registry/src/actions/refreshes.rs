@@ -158,8 +158,11 @@ fn last_use(registry: &Registry, user: &str) -> i64 {
     times.max().unwrap_or_default()
 }
 
-/// When a key is due; `None` if its provider cannot be asked.
+/// When a key is due; `None` if its provider cannot be asked. A disabled login confirms no groups.
 fn due_at(fields: &owned_access_key::Fields, interval: i64) -> Option<i64> {
+    if fields.spec.disabled {
+        return None;
+    }
     fields.status.login.as_ref().filter(|login| login.refreshes)?;
     let asked = fields.spec.identity_refresh.map_or(0, Timestamp::unix_seconds);
     Some(asked.saturating_add(interval))

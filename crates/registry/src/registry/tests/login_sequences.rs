@@ -67,6 +67,7 @@ struct UserRow {
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is independent of the others")]
 struct KeyRow {
     name: String,
     uid: String,
@@ -271,7 +272,7 @@ impl Scene {
         users.get(rng.below(users.len())).map(|user| (*user).clone())
     }
 
-    fn tell(&mut self, what: String) {
+    fn tell(&mut self, what: impl std::fmt::Display) {
         self.told.push(format!("{}: {what}", self.now() - START_UNIX_SECONDS));
     }
 
@@ -421,7 +422,7 @@ impl Scene {
         };
         if rng.percent(50) {
             self.table.workload = None;
-            self.tell("the workload identity is deleted".to_owned());
+            self.tell("the workload identity is deleted");
             let permit = of(&WorkloadIdentity, Verb::Delete, "build");
             delete(self.server(rng), permit, DeleteOptions::default()).await;
         } else {
