@@ -241,11 +241,17 @@ impl IdentityProvider {
 impl IdentityProvider {
     /// The thumbprint of the present key (RFC 7638), as an administrator gets it from a cluster that they trust.
     pub fn thumbprint(&self) -> String {
-        let keys = self.state.lock().unwrap().key_set();
-        let [x, y] = ["x", "y"].map(|name| keys["keys"][0][name].as_str().unwrap().to_owned());
-        let members = format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#);
-        BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, members.as_bytes()))
+        thumbprint_of(&self.state.lock().unwrap().key_set()["keys"][0])
     }
+}
+
+/// The thumbprint of a key of a key set (RFC 7638).
+pub fn thumbprint_of(key: &Value) -> String {
+    let names =
+        if key["kty"] == "RSA" { &["e", "kty", "n"][..] } else { &["crv", "kty", "x", "y"] };
+    let members: Vec<String> =
+        names.iter().map(|name| format!("\"{name}\":{}", key[name])).collect();
+    BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, format!("{{{}}}", members.join(",")).as_bytes()))
 }
 
 impl State {

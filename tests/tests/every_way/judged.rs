@@ -7,7 +7,9 @@ use std::process::Stdio;
 
 use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
-use postern_tests::identity_provider::{exchange_form, make_pod_identity, post_form};
+use postern_tests::identity_provider::{
+    exchange_form, make_pod_identity, post_form, thumbprint_of,
+};
 use postern_tests::kubectl::{CommandOutput, Kubectl};
 use postern_tests::objects::{GROUP, collection, endpoint_token, make};
 use postern_tests::rights::{allow, rule_on, with_key};
@@ -315,7 +317,11 @@ async fn a_service_account_of_a_real_cluster_gets_a_key_through_the_agent() {
         let account = json!({ "metadata": { "name": name } });
         cluster.post(accounts).json(&account).send().await.expect(201);
     }
-    make_pod_identity(&admin, "far").await;
+    let issuer = cluster.get("/.well-known/openid-configuration").send().await.expect(200);
+    let keys = cluster.get("/openid/v1/jwks").send().await.expect(200);
+    let (issuer, thumbprint) =
+        (issuer["issuer"].as_str().unwrap(), thumbprint_of(&keys["keys"][0]));
+    make_pod_identity(&admin, "far", issuer, &thumbprint).await;
     let external = format!("https://{}", real.scene.central.kubeconfig().authority_of_server());
     let audience = format!("{external}/auth/token");
     let exchange = async |account: &str, audience: &str| {
