@@ -46,7 +46,7 @@ impl Concerned {
 }
 
 impl PrincipalIndex {
-    /// Resolves some of the affected keys, at most [`KEYS_AT_ONCE`]. It returns whether there are more. An owner may have
+    /// Resolves some of the affected keys, at most `KEYS_AT_ONCE`. It returns whether there are more. An owner may have
     /// many keys, and a team many members, so a caller with a lock can release it in between. Until then the other keys
     /// are as they were.
     pub fn resolve_next(&mut self) -> bool {
