@@ -16,7 +16,7 @@ const TOUCH_EVERY = 5 * 60_000;
 const ASK_EVERY = 10_000;
 
 class Session {
-  /** `asking`: a login link was opened, and the person has not said yet that it is theirs. */
+  /** `asking`: a login link was opened, and the user has not confirmed the login yet. */
   phase: 'loading' | 'out' | 'in' | 'unreachable' | 'asking' = $state('loading');
   info: ConsoleSession['status'] | undefined = $state.raw(undefined);
   self: NonNullable<Self['status']> | undefined = $state.raw(undefined);

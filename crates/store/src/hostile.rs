@@ -357,14 +357,14 @@ impl Fleet for Connection {
         let (own, me) = (self.introduction.lock().clone(), self.member.lock().clone());
         let introductions = self.remote.introductions.lock();
         let peer = |member: &Member| {
-            let theirs = introductions.get(&member.id);
-            let clocks = own.as_ref().zip(theirs);
+            let introduction = introductions.get(&member.id);
+            let clocks = own.as_ref().zip(introduction);
             Peer {
                 id: Arc::clone(&member.id),
                 address: member.address.clone(),
-                external_url: theirs.map(|theirs| theirs.external_url.clone()),
-                clock: clocks.map(|(own, theirs)| ClockOffset {
-                    milliseconds: (theirs.clock)() - (own.clock)(),
+                external_url: introduction.map(|introduction| introduction.external_url.clone()),
+                clock: clocks.map(|(own, introduction)| ClockOffset {
+                    milliseconds: (introduction.clock)() - (own.clock)(),
                     error_milliseconds: 0,
                 }),
             }

@@ -111,13 +111,13 @@ pub(super) struct Look {
 /// How far a clock is from that of this server, if its announcement was written since a look that began at this moment.
 /// `None` if the error would be too great, or this clock was set back meanwhile.
 fn offset(one: &Announced, since: i64, look: Look) -> Option<ClockOffset> {
-    let theirs = one.unix_milliseconds?;
+    let announced = one.unix_milliseconds?;
     let (earliest, latest) = (since.saturating_sub(WRITE_MILLISECONDS), look.ended);
     let error = latest.saturating_sub(earliest) / 2 + 1;
     if look.begun < since || look.ended < look.begun || error > MAX_ERROR_MILLISECONDS {
         return None;
     }
-    let milliseconds = theirs.saturating_sub(i64::midpoint(earliest, latest));
+    let milliseconds = announced.saturating_sub(i64::midpoint(earliest, latest));
     Some(ClockOffset { milliseconds, error_milliseconds: error.unsigned_abs() })
 }
 
