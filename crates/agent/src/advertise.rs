@@ -83,16 +83,12 @@ mod tests {
     use std::sync::Arc;
 
     use parking_lot::Mutex;
-    use postern_client::{ServerUrl, Settings, Trust};
-    use postern_kinds::SecretText;
-    use rustls::pki_types::PrivateKeyDer;
     use serde_json::Value;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpListener;
     use tokio::task::JoinSet;
-    use tokio_rustls::TlsAcceptor;
 
     use super::*;
+    use crate::testing::CentralSocket;
 
     /// A central server that answers each request with the next code.
     struct Central {
@@ -102,22 +98,14 @@ mod tests {
     }
 
     async fn central(codes: &'static [u16]) -> Central {
-        let own = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-        let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![own.cert.der().clone()], key)
-            .unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let central = CentralSocket::open().await;
+        let client = central.client();
+        let CentralSocket { listener, acceptor, .. } = central;
         let requests = Arc::new(Mutex::new(Vec::new()));
         let (seen, mut tasks) = (requests.clone(), JoinSet::new());
         tasks.spawn(async move {
             let (stream, _) = listener.accept().await.unwrap();
-            let mut stream = TlsAcceptor::from(Arc::new(tls)).accept(stream).await.unwrap();
+            let mut stream = acceptor.accept(stream).await.unwrap();
             for code in codes {
                 let request = read_request(&mut stream).await;
                 seen.lock().push(request);
@@ -129,15 +117,7 @@ mod tests {
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
-        let settings = Settings {
-            server: ServerUrl::parse(&format!("https://{address}")).unwrap(),
-            key: SecretText::from("key".to_owned()),
-            impersonation: None,
-            trust: Trust::of_pem(own.cert.pem().into_bytes()).unwrap(),
-            tls_server_name: None,
-            request_timeout: Duration::from_secs(10),
-        };
-        Central { client: Client::new(settings).unwrap(), requests, _tasks: tasks }
+        Central { client, requests, _tasks: tasks }
     }
 
     /// The next request, with its body.

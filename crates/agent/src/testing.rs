@@ -19,13 +19,17 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use postern_auth::endpoint_token::{Claims, KeyClaim, PlatformClaims, SigningKey};
 use postern_auth::gateway_path::OF_WORKLOAD;
+use postern_client::{Client, ServerUrl, Settings, Trust};
+use postern_kinds::SecretText;
 use postern_kinds::agent_config::{ClusterId, Spec, Use, UseSubject};
 use postern_kinds::audit_event_list::AuditEvent;
 use postern_listen::{ConnectionLimits, ConnectionTable, Peer};
 use postern_meta::time::MicroTimestamp;
 use postern_proxy::{Proxy, Upstream, UpstreamAddresses, UpstreamConfig};
+use rustls::pki_types::PrivateKeyDer;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
+use tokio_rustls::TlsAcceptor;
 
 use crate::audit::{Audit, MAX_BYTES, Queue};
 use crate::flow::{Flow, FlowLimits};
@@ -44,6 +48,46 @@ pub(crate) const NOW: i64 = 1_700_000_000;
 /// The time so many seconds after 1970.
 pub(crate) fn at_second(seconds: i64) -> MicroTimestamp {
     MicroTimestamp::from_unix_microseconds(seconds * 1_000_000)
+}
+
+/// A central server over TLS, as far as a test needs one: it has its socket and answers nothing.
+pub(crate) struct CentralSocket {
+    /// The socket that listens.
+    pub(crate) listener: TcpListener,
+    /// What makes TLS of its connections.
+    pub(crate) acceptor: TlsAcceptor,
+    settings: Settings,
+}
+
+impl CentralSocket {
+    /// Opens the socket on loopback.
+    pub(crate) async fn open() -> Self {
+        let own = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![own.cert.der().clone()], key)
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let settings = Settings {
+            server: ServerUrl::parse(&format!("https://{address}")).unwrap(),
+            key: SecretText::from("hush".to_owned()),
+            impersonation: None,
+            trust: Trust::of_pem(own.cert.pem().into_bytes()).unwrap(),
+            tls_server_name: None,
+            request_timeout: Duration::from_mins(1),
+        };
+        Self { listener, acceptor: TlsAcceptor::from(Arc::new(tls)), settings }
+    }
+
+    /// A client of the server.
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.settings.clone()).unwrap()
+    }
 }
 
 /// The claims of ada's token.

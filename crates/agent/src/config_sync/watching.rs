@@ -15,19 +15,14 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use postern_auth::endpoint_token::SigningKey;
-use postern_client::{ServerUrl, Settings, Trust};
-use postern_kinds::SecretText;
 use postern_kinds::agent_config::Revocation;
-use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::state::Refused;
-use crate::testing::{NOW, at_second, spec_with};
+use crate::testing::{CentralSocket, NOW, at_second, spec_with};
 
 type Lines = mpsc::UnboundedReceiver<Value>;
 
@@ -106,20 +101,12 @@ fn answer(answers: &Mutex<Answers>, query: &str) -> Response<UnsyncBoxBody<Bytes
 impl Scene {
     /// An agent that follows a central server.
     async fn new(answers: Answers) -> Self {
-        let own = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-        let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![own.cert.der().clone()], key)
-            .unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let central = CentralSocket::open().await;
+        let clients = [central.client(), central.client()];
+        let CentralSocket { listener, acceptor, .. } = central;
         let answers = Arc::new(Mutex::new(answers));
         let mut tasks = JoinSet::new();
-        let (acceptor, answering) = (TlsAcceptor::from(Arc::new(tls)), answers.clone());
+        let answering = answers.clone();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
@@ -135,23 +122,12 @@ impl Scene {
                 });
             }
         });
-        let client = || {
-            let settings = Settings {
-                server: ServerUrl::parse(&format!("https://{address}")).unwrap(),
-                key: SecretText::from("hush".to_owned()),
-                impersonation: None,
-                trust: Trust::of_pem(own.cert.pem().into_bytes()).unwrap(),
-                tls_server_name: None,
-                request_timeout: Duration::from_mins(1),
-            };
-            Client::new(settings).unwrap()
-        };
         let seconds = Arc::new(AtomicI64::new(NOW));
         let clock = seconds.clone();
         let clock = move || at_second(clock.load(Ordering::Relaxed));
         let state = Arc::new(State::new(Arc::new(clock), 500));
         let (to_store, kept) = watch::channel(None);
-        tasks.spawn(run(state.clone(), [client(), client()], "c".to_owned(), to_store));
+        tasks.spawn(run(state.clone(), clients, "c".to_owned(), to_store));
         let changes = state.subscribe();
         Self { answers, state, seconds, changes, _kept: kept, _tasks: tasks }
     }
