@@ -56,6 +56,12 @@ impl Etcd {
         .await;
     }
 
+    /// The port for clients.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.client_port
+    }
+
     /// The value of `--store` for a prefix.
     #[must_use]
     pub fn store(&self, prefix: &str) -> String {

@@ -507,7 +507,8 @@ impl PrincipalIndex {
         };
         let (had, has) = (groups(&old), groups(&team));
         let of_all = |team: &Option<TeamFacts>| {
-            team.as_ref().map(|team| (team.uid.clone(), team.groups.clone()))
+            team.as_ref()
+                .map(|team| (team.uid.clone(), team.groups.clone(), team.connectors.clone()))
         };
         let is_same_for_all = of_all(&old) == of_all(&team);
         let users_of = |team: Option<&TeamFacts>| -> BTreeSet<String> {
@@ -522,7 +523,7 @@ impl PrincipalIndex {
         }
         before.extend(self.sso.users_with(&had));
         after.extend(self.sso.users_with(&has));
-        self.sso.set_team(name, &had, &has);
+        self.sso.set_team(name, old.as_ref(), team.as_ref());
         if let Some(team) = team {
             self.teams.insert(name.to_owned(), team);
         }

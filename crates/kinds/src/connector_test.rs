@@ -30,7 +30,7 @@ pub struct Spec {
 #[serde(default)]
 #[schemars(rename = "sh.platform.management.v1.ConnectorTestCheck")]
 pub struct Check {
-    /// What was checked: `Enabled`, `Discovery`, `Keys`, `ClientSecret` or `UserInfo`.
+    /// What was checked: `Enabled`, `Discovery`, `Keys`, `ClientSecret`, `UserInfo` or `UserNames`.
     pub name: String,
     /// Whether it is as it must be.
     pub passed: bool,

@@ -60,6 +60,15 @@ impl CallerKey {
     }
 }
 
+/// The name of an object that others keep with its uid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NamedObject<'a> {
+    /// A Cluster.
+    Cluster(&'a str),
+    /// A Connector.
+    Connector(&'a str),
+}
+
 /// May the caller of a write read the object that it changes?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reading {
@@ -81,8 +90,8 @@ pub struct Context<'a> {
     pub principals: &'a dyn Principals,
     /// Whom something that is stored names.
     pub named: &'a dyn NamedIdentities,
-    /// The uid of the Cluster of a name; `None` if there is none.
-    pub cluster_uid: &'a dyn Fn(&str) -> Option<String>,
+    /// The uid of an object that other objects name; `None` if there is none.
+    pub uid_of_object: &'a dyn Fn(NamedObject<'_>) -> Option<String>,
     /// The maximum `ttl` of an access key in seconds, which then also is the default; `None` for no
     /// limit.
     pub access_key_max_ttl_seconds: Option<i64>,
@@ -120,7 +129,7 @@ impl<'a> Context<'a> {
             now,
             principals,
             named: &NobodyNamed,
-            cluster_uid: &|_| None,
+            uid_of_object: &|_| None,
             access_key_max_ttl_seconds: None,
             caller_key: None,
             is_server: false,

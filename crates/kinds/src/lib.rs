@@ -88,7 +88,7 @@ pub use bound::BoundGrant;
 pub use claim_match::ClaimMatch;
 pub use column::{Cell, ColumnInfo};
 pub use condition::{Condition, ConditionsStatus};
-pub use context::{Caller, CallerKey, Context, Observations, Reading};
+pub use context::{Caller, CallerKey, Context, NamedObject, Observations, Reading};
 pub use fields::{Draft, FieldType, Fields, Layout, NoStatus};
 pub use grants::{grants_of, grants_of_stored};
 pub use impersonation::Impersonation;

@@ -300,6 +300,9 @@ pub struct TeamFacts {
     pub groups: Vec<String>,
     /// The groups of single sign-on whose members are in the team.
     pub sso_groups: Vec<String>,
+    /// The connectors of these groups, as they were when the groups were added. Teams from earlier versions have none:
+    /// then the name of the connector counts.
+    pub connectors: Vec<ConnectorRef>,
 }
 
 /// The facts about an access key that authentication needs.
@@ -368,7 +371,7 @@ pub enum AccessRole<Spec, Status> {
     /// Its objects are users.
     User(fn(&ObjectMeta, &Spec, &Status) -> UserFacts),
     /// Its objects are teams.
-    Team(fn(&ObjectMeta, &Spec) -> TeamFacts),
+    Team(fn(&ObjectMeta, &Spec, &Status) -> TeamFacts),
     /// Its objects are access keys.
     Key(fn(&ObjectMeta, &Spec, &Status) -> KeyFacts),
     /// Its objects are connectors to identity providers.
@@ -402,7 +405,7 @@ impl<Spec, Status> AccessRole<Spec, Status> {
                 AccessChange::User(object.map(|(meta, spec, status)| facts(meta, spec, status)))
             }
             Self::Team(facts) => {
-                AccessChange::Team(object.map(|(meta, spec, _)| facts(meta, spec)))
+                AccessChange::Team(object.map(|(meta, spec, status)| facts(meta, spec, status)))
             }
             Self::Connector(facts) => {
                 AccessChange::Connector(object.map(|(meta, spec, _)| facts(meta, spec)))

@@ -6,17 +6,19 @@ use std::collections::HashSet;
 use postern_meta::names::dns1123_subdomain;
 use serde_json::{Map, Value};
 
+use crate::context::NamedObject;
 use crate::identities::{
     NO_CLUSTER_ROLES, added, check_not_reserved, impersonate, right_to_be_user, rights_to_be,
 };
 use crate::names::{MAX_IDENTITIES, identity_name, is_reserved_identity};
 use crate::prelude::*;
+use crate::principal::ConnectorRef;
 
 /// The kind.
 pub struct Team;
 
 /// The fields next to `metadata`.
-pub type Fields = crate::Fields<Spec>;
+pub type Fields = crate::Fields<Spec, Status>;
 
 /// The members of the team, and their groups.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -47,12 +49,24 @@ pub struct Spec {
     pub sso_groups: Vec<String>,
 }
 
+/// The facts that the server adds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.TeamStatus")]
+pub struct Status {
+    /// The connectors that `spec.ssoGroups` names, as they were when the groups were added. A later connector of the same
+    /// name adds no members.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub connectors: Vec<ConnectorRef>,
+}
+
 /// Why fields are refused that give access to a team.
 const NO_ACCESS_RULES: &str = "teams have no owner and no access rules: bind a role to the team";
 
 impl Kind for Team {
     type Spec = Spec;
-    type Status = NoStatus;
+    type Status = Status;
 
     const INFO: Info = Info {
         kind: "Team",
@@ -80,12 +94,30 @@ impl Kind for Team {
         ColumnInfo::text("Display Name", "Name shown to people."),
     ];
 
+    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
+        let known = old.map_or(&[][..], |old| &old.fields.status.connectors);
+        let mut connectors: Vec<ConnectorRef> = Vec::new();
+        for name in new.fields.spec.sso_groups.iter().filter_map(|group| connector_of(group)) {
+            if connectors.iter().any(|one| one.name == name) {
+                continue;
+            }
+            let known = known.iter().find(|one| one.name == name).cloned();
+            let of_now = || {
+                let uid = (ctx.uid_of_object)(NamedObject::Connector(name))?;
+                Some(ConnectorRef { name: name.to_owned(), uid })
+            };
+            connectors.extend(known.or_else(of_now));
+        }
+        new.fields.status = Status { connectors };
+    }
+
     fn validate(
         new: &Draft<Fields>,
         old: Option<&Draft<Fields>>,
         ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
+        let connectors = &new.fields.status.connectors;
         let (spec, old) = (&new.fields.spec, old.map(|old| &old.fields.spec));
         if !spec.username.is_empty() {
             check_identity("spec.username", &spec.username, errors);
@@ -93,6 +125,10 @@ impl Kind for Team {
         check_identities("spec.users", &spec.users, errors);
         check_identities("spec.groups", &spec.groups, errors);
         validate_sso_groups(&spec.sso_groups, errors);
+        if errors.is_empty() {
+            let old = old.map(|old| old.sso_groups.as_slice());
+            check_connectors(added(&spec.sso_groups, old), connectors, errors);
+        }
         let known = old.map_or(HashSet::new(), |old| old.users.iter().collect());
         for (index, user) in spec.users.iter().enumerate().take(MAX_IDENTITIES) {
             let is_named = identity_name(user).is_ok() && !known.contains(user);
@@ -132,11 +168,12 @@ impl Kind for Team {
     }
 
     const ACCESS_ROLE: Option<AccessRole<Spec, Self::Status>> =
-        Some(AccessRole::Team(|metadata, spec| TeamFacts {
+        Some(AccessRole::Team(|metadata, spec, status| TeamFacts {
             uid: metadata.uid.clone(),
             users: spec.users.clone(),
             groups: spec.groups.clone(),
             sso_groups: spec.sso_groups.clone(),
+            connectors: status.connectors.clone(),
         }));
 }
 
@@ -154,6 +191,27 @@ fn validate_sso_groups(groups: &[String], errors: &mut FieldErrors) {
                 group.as_str(),
                 detail,
             ));
+        }
+    }
+}
+
+/// The name of the connector of a group of single sign-on.
+fn connector_of(group: &str) -> Option<&str> {
+    group.split_once(':').map(|(connector, _)| connector)
+}
+
+/// Adds an error for each new group whose connector does not exist. Otherwise a later connector of any provider could put
+/// members in the team.
+fn check_connectors<'a>(
+    new_groups: impl Iterator<Item = &'a String>,
+    connectors: &[ConnectorRef],
+    errors: &mut FieldErrors,
+) {
+    for group in new_groups {
+        let name = connector_of(group).unwrap_or_default();
+        if !connectors.iter().any(|one| one.name == name) {
+            let detail = format!("must be of a Connector that exists: there is no {name}");
+            errors.push(FieldError::invalid("spec.ssoGroups", group.as_str(), detail));
         }
     }
 }

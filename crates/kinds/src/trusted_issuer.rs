@@ -6,6 +6,7 @@ use postern_meta::object::{ObjectMeta, OwnerReference};
 
 use crate::cluster::Cluster;
 use crate::connector::{check_issuer, validate_ca};
+use crate::context::NamedObject;
 use crate::identities::{only_disables, rights_to_impersonate_all};
 use crate::owner_reference::ensure_reference;
 use crate::prelude::*;
@@ -114,7 +115,7 @@ fn bind_to_cluster(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &C
         .retain(|one| !names(one, cluster) && !old_cluster.is_some_and(|old| names(one, old)));
     let uid = match old.filter(|_| old_cluster == Some(cluster)) {
         Some(old) => cluster_uid(&old.metadata, &old.fields.spec).map(str::to_owned),
-        None => (ctx.cluster_uid)(cluster),
+        None => (ctx.uid_of_object)(NamedObject::Cluster(cluster)),
     };
     let Some(uid) = uid.filter(|_| !cluster.is_empty()) else { return };
     let Info { kind, version, .. } = Cluster::INFO;

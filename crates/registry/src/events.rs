@@ -58,6 +58,17 @@ pub(crate) async fn warn(registry: &Registry, what: &NewEvent<'_>) {
     report(what, recorded);
 }
 
+/// The stored object for an event; `None` if there is none.
+pub(crate) fn subject(
+    registry: &Registry,
+    kind: &'static dyn AnyKind,
+    namespace: Option<&str>,
+    name: &str,
+) -> Option<Object> {
+    let key = storage_key::object(kind.info(), namespace, name);
+    registry.cache().of(kind.info()).get(&key).ok()??.decode().ok()
+}
+
 /// Records a problem that can happen only once: an existing event is not changed. Returns whether there was none.
 pub(crate) async fn warn_once(registry: &Registry, what: &NewEvent<'_>) -> bool {
     let name = name_of(what);

@@ -1,5 +1,6 @@
 //! Three servers with one store on etcd: what one has acknowledged, the others serve; and none of them is needed.
 
+mod cut_off;
 mod full;
 mod migrate;
 mod single_sign_on;

@@ -179,6 +179,23 @@ async fn members_of_a_group_are_in_the_team_until_the_provider_says_otherwise() 
 }
 
 #[tokio::test]
+async fn a_group_that_cannot_be_a_name_is_left_out_with_an_event() {
+    let scene = Scene::start().await;
+    make(&scene.admin, "teams", "shop", json!({ "ssoGroups": ["corp:group-canary"] })).await;
+    let groups = json!(["group-canary", "a,b", " blank", "o\u{308}"]);
+    scene.provider.set(|state| state.claims = json!({ "groups": groups }));
+    let (browser, _) = scene.log_in().await;
+    assert_eq!(browser.me().await["status"]["user"]["teams"][0]["name"], "shop");
+    let at = "/kubernetes/management/api/v1/namespaces/default/events";
+    let events = scene.admin.get(at).send().await.expect(200);
+    let events = events["items"].as_array().unwrap();
+    let left_out = events.iter().find(|event| event["reason"] == "GroupsLeftOut").unwrap();
+    assert_eq!(left_out["involvedObject"]["name"], "corp");
+    let message = left_out["message"].as_str().unwrap();
+    assert!(message.starts_with("a login left out 3 groups, the first is \"a,b\""), "{message}");
+}
+
+#[tokio::test]
 async fn a_connector_that_is_disabled_or_deleted_stops_its_keys_and_groups() {
     let scene = Scene::start().await;
     let team = json!({ "ssoGroups": ["corp:group-canary"] });

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use postern_tests::identity_provider::IdentityProvider;
-use postern_tests::objects::make;
+use postern_tests::objects::{collection, make};
 use postern_tests::rights::{allow, path, set};
 use postern_tests::wait;
 use serde_json::{Value, json};
@@ -129,6 +129,33 @@ async fn the_same_subject_at_another_issuer_is_another_person() {
     let name = me["status"]["user"]["name"].as_str().unwrap();
     assert!(name.starts_with("ada-") && name.len() == "ada-".len() + 6, "{name}");
     assert_ne!(me["status"]["uid"], first.me().await["status"]["uid"]);
+}
+
+#[tokio::test]
+async fn a_later_connector_of_the_same_name_adds_no_members_to_a_team() {
+    let scene = Scene::start().await;
+    let (admin, at) = (&scene.admin, path("teams", "shop"));
+    let none = json!({ "metadata": { "name": "none" }, "spec": { "ssoGroups": ["none:dev"] } });
+    let refused = admin.post(&collection("teams")).json(&none).send().await.expect(422);
+    assert_eq!(refused["details"]["causes"][0]["field"], "spec.ssoGroups");
+    make(admin, "teams", "shop", json!({ "ssoGroups": ["corp:group-canary"] })).await;
+    let team_count = async || {
+        let (browser, _) = scene.log_in().await;
+        browser.me().await["status"]["user"]["teams"].as_array().map_or(0, Vec::len)
+    };
+    assert_eq!(team_count().await, 1);
+    let connector = path("connectors", "corp");
+    let spec = admin.get(&connector).send().await.expect(200)["spec"].clone();
+    admin.delete(&connector).send().await.expect(200);
+    make(admin, "connectors", "corp", spec).await;
+    assert_eq!(team_count().await, 0);
+    // Neither a change of another field nor another group of the name trusts the later connector.
+    set(admin, &at, json!({ "description": "still the first" })).await;
+    set(admin, &at, json!({ "ssoGroups": ["corp:group-canary", "corp:more"] })).await;
+    assert_eq!(team_count().await, 0);
+    set(admin, &at, json!({ "ssoGroups": [] })).await;
+    set(admin, &at, json!({ "ssoGroups": ["corp:group-canary"] })).await;
+    assert_eq!(team_count().await, 1);
 }
 
 #[tokio::test]

@@ -24,10 +24,20 @@ async fn a_test_says_what_a_connector_lacks() {
     assert_eq!(tested["kind"], "ConnectorTest");
     assert_eq!(tested["metadata"]["name"], "corp");
     assert_eq!(failed(&tested), []);
-    assert_eq!(tested["checks"].as_array().unwrap().len(), 4);
+    assert_eq!(tested["checks"].as_array().unwrap().len(), 5);
     let redirect = tested["redirectURI"].as_str().unwrap();
     assert!(redirect.ends_with("/auth/oidc/corp/callback"), "{redirect}");
     assert_eq!(tested.get("logoutRedirectURI"), None, "the provider offers no logout");
+    let user_names = |tested: &Value| {
+        let found = tested["checks"].as_array().unwrap().iter();
+        let found = found.into_iter().find(|check| check["name"] == "UserNames").unwrap();
+        found["message"].as_str().unwrap().to_owned()
+    };
+    let linked = json!({ "identities": [{ "issuer": scene.provider.issuer(), "subject": "bo" }] });
+    make(&scene.admin, "users", "bo", linked).await;
+    scene.log_in().await;
+    let listed = user_names(&scene.admin.get(&at).send().await.expect(200));
+    assert!(listed.contains(" 1 users are not corp:NAME") && listed.ends_with(" bo"), "{listed}");
     scene.admin.get(&path("connectors", "none/test")).send().await.expect(404);
     user(&scene.admin, "eve").await.get(&at).send().await.expect(403);
 
@@ -136,7 +146,7 @@ async fn the_command_line_tests_a_connector() {
     set(&scene.admin, &path("connectors", "corp"), json!({ "disabled": true })).await;
     let done = admin.run(&["test", "connector", "corp"]).await;
     assert_eq!(done.code, 1);
-    assert!(done.err.contains("1 of 4 checks"), "{}", done.err);
+    assert!(done.err.contains("1 of 5 checks"), "{}", done.err);
     let out = String::from_utf8(done.out).unwrap();
     assert!(out.contains("spec.disabled is true"), "{out}");
 }

@@ -614,8 +614,15 @@ async fn a_later_cluster_of_the_same_name_is_no_issuer() {
     // A change of another field does not trust the later one.
     set(admin, &at, json!({ "description": "still the first" })).await;
     assert_eq!(exchange_of_pod(&workloads, json!({})).await, 400);
+    // A workload identity trusts the issuer that it named, and not a later one of its name.
     admin.delete(&at).send().await.expect(200);
     make(admin, "trustedissuers", "edge", issuer_of(&workloads.provider, "edge")).await;
+    let pod = path("workloadidentities", "pod");
+    set(admin, &pod, json!({ "description": "still the first" })).await;
+    assert_eq!(exchange_of_pod(&workloads, json!({})).await, 400);
+    let spec = admin.get(&pod).send().await.expect(200)["spec"].clone();
+    admin.delete(&pod).send().await.expect(200);
+    make(admin, "workloadidentities", "pod", spec).await;
     assert_eq!(exchange_of_pod(&workloads, json!({})).await, 200);
     // Without another owner, the issuer ends with its Cluster.
     admin.delete(&path("clusters", "edge")).send().await.expect(200);
@@ -623,6 +630,37 @@ async fn a_later_cluster_of_the_same_name_is_no_issuer() {
         (admin.get(&at).send().await.status == 404).then_some(())
     })
     .await;
+}
+
+/// An issuer may be created after the workload identities that name it. The first exchange binds them to it.
+#[tokio::test]
+async fn a_workload_identity_trusts_only_the_first_issuer_of_its_name() {
+    let workloads = Workloads::start().await;
+    let admin = &workloads.admin;
+    let bot = with_key(admin, "bot-key", json!({ "user": "bot" })).await;
+    let (issuer, identity) = (path("trustedissuers", "ci"), path("workloadidentities", "deploy"));
+    let spec = admin.get(&issuer).send().await.expect(200)["spec"].clone();
+    for is_exchanged_before in [true, false] {
+        for at in [&identity, &issuer] {
+            admin.delete(at).send().await.expect(200);
+        }
+        // A caller who may not see issuers.
+        make(&bot, "workloadidentities", "deploy", deploy()).await;
+        assert_eq!(workloads.exchange(json!({})).await.status, 400);
+        make(admin, "trustedissuers", "ci", spec.clone()).await;
+        if is_exchanged_before {
+            workloads.exchange(json!({})).await.expect(200);
+        } else {
+            set(admin, &identity, json!({ "description": "also binds it" })).await;
+        }
+        admin.delete(&issuer).send().await.expect(200);
+        make(admin, "trustedissuers", "ci", spec.clone()).await;
+        assert_eq!(workloads.exchange(json!({})).await.status, 400, "{is_exchanged_before}");
+    }
+    // The name of another issuer is bound anew.
+    make(admin, "trustedissuers", "next", spec).await;
+    set(admin, &identity, json!({ "issuer": "next" })).await;
+    workloads.exchange(json!({})).await.expect(200);
 }
 
 #[tokio::test]

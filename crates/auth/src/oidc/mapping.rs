@@ -39,8 +39,8 @@ pub enum LoginRefused {
     GroupsForm,
     /// There are more than [`MAX_GROUPS`].
     TooManyGroups,
-    /// A group has more than [`MAX_GROUP_BYTES`], or characters that no group has.
-    InvalidGroup,
+    /// A group has more than [`MAX_GROUP_BYTES`].
+    LongGroup,
     /// The connector does not allow the user.
     NotAllowed,
     /// The connector allows users by their addresses, and the provider has not verified this one.
@@ -62,9 +62,7 @@ impl fmt::Display for LoginRefused {
             }
             Self::GroupsForm => "the claim of the groups is neither a text nor a list of texts",
             Self::TooManyGroups => "the user has more than 500 groups",
-            Self::InvalidGroup => {
-                "a group has more than 256 bytes, a control character, a comma, or a blank at an end"
-            }
+            Self::LongGroup => "a group has more than 256 bytes",
             Self::NotAllowed => "the connector does not allow this user: see allow",
             Self::EmailNotVerified => {
                 "the connector does not allow this user: it needs an address in allow.emailDomains, and the provider does \
@@ -133,14 +131,23 @@ pub fn with_user_info(
     user_info
 }
 
-/// The groups of a login as the provider names them, each once.
+/// The groups of a person as the provider names them, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProviderGroups {
+    /// Those that can be names of groups here.
+    pub accepted: Vec<String>,
+    /// Those that cannot: with a comma, a blank at an end, a control character, or letters that are not NFC.
+    pub rejected: Vec<String>,
+}
+
+/// The groups of a login.
 ///
 /// # Errors
 /// See [`LoginRefused`]. A login without its groups is refused, because it would silently demote the user.
-pub fn groups<'a>(
-    claims: &'a Map<String, Value>,
+pub fn groups(
+    claims: &Map<String, Value>,
     groups_claim: &str,
-) -> Result<Vec<&'a str>, LoginRefused> {
+) -> Result<ProviderGroups, LoginRefused> {
     let is_elsewhere =
         claims.get("_claim_names").is_some_and(|names| names.get(groups_claim).is_some())
             || claims.get("hasgroups").is_some_and(|has| *has == Value::Bool(true));
@@ -159,8 +166,12 @@ pub fn groups<'a>(
     if found.len() > MAX_GROUPS {
         return Err(LoginRefused::TooManyGroups);
     }
-    let is_valid = |group: &&str| group.len() <= MAX_GROUP_BYTES && identity_name(group).is_ok();
-    if found.iter().all(is_valid) { Ok(found) } else { Err(LoginRefused::InvalidGroup) }
+    if found.iter().any(|group| group.len() > MAX_GROUP_BYTES) {
+        return Err(LoginRefused::LongGroup);
+    }
+    let is_valid = |group: &String| identity_name(group).is_ok();
+    let (accepted, rejected) = found.into_iter().map(str::to_owned).partition(is_valid);
+    Ok(ProviderGroups { accepted, rejected })
 }
 
 /// The name of a provider's group in Postern: it begins with the connector, so it is never a name of the system.

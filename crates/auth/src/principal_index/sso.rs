@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use postern_kinds::Owner;
-use postern_kinds::principal::{ConnectorFacts, ConnectorRef, KeyFacts, SsoGroups, UserFacts};
+use postern_kinds::principal::{
+    ConnectorFacts, ConnectorRef, KeyFacts, SsoGroups, TeamFacts, UserFacts,
+};
 
 use super::{Concerned, PrincipalIndex, remove_from};
 
@@ -17,8 +19,8 @@ pub(super) struct SsoIndex {
     users: HashMap<String, BTreeSet<String>>,
     /// The users who have a group.
     users_in: HashMap<String, BTreeSet<String>>,
-    /// The teams that a group is in.
-    teams_with: HashMap<String, BTreeSet<String>>,
+    /// The teams that a group is in, each with the uid of the group's connector; `None` if the name alone counts.
+    teams_with: HashMap<String, BTreeMap<String, Option<String>>>,
     /// The user of an issuer and a subject.
     user_of: HashMap<(String, String), String>,
     /// The users who have groups, by the time at which a provider has confirmed them.
@@ -36,6 +38,14 @@ impl SsoIndex {
 
     /// The groups of a user that count: those that are recent enough, of connectors that are there and enabled.
     pub(super) fn groups_of<'a>(&'a self, user: &'a UserFacts) -> impl Iterator<Item = &'a str> {
+        self.confirmed_groups(user).map(|(group, _)| group)
+    }
+
+    /// The groups of a user that count, each with its connector.
+    fn confirmed_groups<'a>(
+        &'a self,
+        user: &'a UserFacts,
+    ) -> impl Iterator<Item = (&'a str, &'a ConnectorRef)> {
         let is_recent = |of: &&SsoGroups| of.confirmed_unix_seconds >= self.oldest;
         let counts = user.sso.iter().filter(is_recent);
         let counts = counts.filter(|of| self.is_enabled(&of.connector));
@@ -44,7 +54,7 @@ impl SsoIndex {
             let own = |group: &&String| {
                 group.strip_prefix(&*of.connector.name).is_some_and(|rest| rest.starts_with(':'))
             };
-            of.groups.iter().filter(own).map(String::as_str)
+            of.groups.iter().filter(own).map(|group| (group.as_str(), &of.connector))
         })
     }
 
@@ -66,8 +76,19 @@ impl SsoIndex {
 
     /// The teams of a user's groups.
     pub(super) fn teams_of<'a>(&'a self, user: &'a UserFacts) -> impl Iterator<Item = &'a str> {
-        let teams = self.groups_of(user).filter_map(|group| self.teams_with.get(group));
-        teams.flatten().map(String::as_str)
+        self.confirmed_groups(user).flat_map(|(group, of)| self.teams_with(group, &of.uid))
+    }
+
+    /// The teams that a group of the connector with this uid is in.
+    fn teams_with<'a>(
+        &'a self,
+        group: &str,
+        connector_uid: &'a str,
+    ) -> impl Iterator<Item = &'a str> {
+        let teams = self.teams_with.get(group).into_iter().flatten();
+        let trusts =
+            move |uid: &Option<String>| uid.as_deref().is_none_or(|uid| uid == connector_uid);
+        teams.filter(move |(_, uid)| trusts(uid)).map(|(team, _)| team.as_str())
     }
 
     /// The users who have one of these groups, whether it counts or not.
@@ -129,12 +150,27 @@ impl SsoIndex {
     }
 
     /// Replaces the groups whose members are in a team.
-    pub(super) fn set_team(&mut self, team: &str, had: &[String], has: &[String]) {
-        for group in had {
-            remove_from(&mut self.teams_with, group, team);
+    pub(super) fn set_team(
+        &mut self,
+        name: &str,
+        old: Option<&TeamFacts>,
+        new: Option<&TeamFacts>,
+    ) {
+        for group in old.iter().flat_map(|old| &old.sso_groups) {
+            if let Some(teams) = self.teams_with.get_mut(group) {
+                teams.remove(name);
+                if teams.is_empty() {
+                    self.teams_with.remove(group);
+                }
+            }
         }
-        for group in has {
-            self.teams_with.entry(group.clone()).or_default().insert(team.to_owned());
+        let Some(team) = new else { return };
+        for group in &team.sso_groups {
+            let is_of = |one: &&ConnectorRef| {
+                group.strip_prefix(&*one.name).is_some_and(|rest| rest.starts_with(':'))
+            };
+            let uid = team.connectors.iter().find(is_of).map(|one| one.uid.clone());
+            self.teams_with.entry(group.clone()).or_default().insert(name.to_owned(), uid);
         }
     }
 }
@@ -146,10 +182,24 @@ impl PrincipalIndex {
         self.sso.user_of.get(&identity).map(String::as_str)
     }
 
-    /// The teams whose members are in one of these groups of providers.
-    pub fn teams_with_groups(&self, groups: &[String]) -> BTreeSet<&str> {
-        let teams = groups.iter().filter_map(|group| self.sso.teams_with.get(group));
-        teams.flatten().map(String::as_str).collect()
+    /// The users with an identity of an issuer whose name in access decisions does not begin with the connector: those from
+    /// before logins named them so, and those that an administrator linked. Sorted.
+    pub fn users_without_prefix(&self, issuer: &str, connector: &str) -> BTreeSet<&str> {
+        let of_issuer = self.sso.user_of.iter().filter(|((of, _), _)| of == issuer);
+        let has_prefix = |user: &&str| {
+            let subject = self.users.get(*user).map_or("", |user| user.subject.as_str());
+            subject.strip_prefix(connector).is_some_and(|rest| rest.starts_with(':'))
+        };
+        of_issuer.map(|(_, user)| user.as_str()).filter(|user| !has_prefix(user)).collect()
+    }
+
+    /// The teams whose members are in one of these groups of the connector with this uid.
+    pub fn teams_with_groups<'a>(
+        &'a self,
+        groups: &[String],
+        connector_uid: &'a str,
+    ) -> BTreeSet<&'a str> {
+        groups.iter().flat_map(|group| self.sso.teams_with(group, connector_uid)).collect()
     }
 
     /// The names of the keys that a connector made.

@@ -67,7 +67,7 @@ fn team(users: &[&str]) -> TeamFacts {
         uid: "t1".to_owned(),
         users,
         groups: vec!["deployers".to_owned()],
-        sso_groups: Vec::new(),
+        ..TeamFacts::default()
     }
 }
 
@@ -86,6 +86,32 @@ fn principals() -> PrincipalIndex {
 
 fn identity(principals: &PrincipalIndex) -> Arc<Identity> {
     principals.identify(&digest(1), NOW, &Policy::default()).unwrap().identity.clone()
+}
+
+#[test]
+fn a_team_has_the_groups_of_the_connector_that_it_named() {
+    let named = |uid: &str| ConnectorRef { name: "corp".to_owned(), uid: uid.to_owned() };
+    let mut principals = principals();
+    for (at_the_team, of_the_user, is_member) in [
+        (Some("c1"), "c1", true),
+        (Some("c1"), "c2", false),
+        (Some("c2"), "c2", true),
+        // A team from an earlier version names no uid.
+        (None, "c2", true),
+    ] {
+        let facts = ConnectorFacts { uid: of_the_user.to_owned(), disabled: false };
+        principals.set_connector("corp", Some(facts));
+        let groups = vec!["corp:dev".to_owned()];
+        let connectors = at_the_team.map(named).into_iter().collect();
+        let with_group = TeamFacts { sso_groups: groups.clone(), connectors, ..team(&[]) };
+        principals.set_team("shop", Some(with_group));
+        let connector = named(of_the_user);
+        let sso = vec![SsoGroups { connector, groups: groups.clone(), confirmed_unix_seconds: 1 }];
+        principals.set_user("ada", Some(UserFacts { sso, ..user("u1") }));
+        assert_eq!(identity(&principals).is_in("deployers"), is_member, "{at_the_team:?}");
+        let of_groups = principals.teams_with_groups(&groups, of_the_user);
+        assert_eq!(of_groups.len(), usize::from(is_member));
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::admit::{Part, Writing};
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::{Registry, decoded};
+use crate::storage_key;
 
 /// The field manager of exchanged keys.
 const MANAGER: &str = "postern-exchange";
@@ -33,10 +34,22 @@ pub struct Accepting {
     spec: workload_identity::Spec,
     status: workload_identity::Status,
     issuer_type: IssuerType,
+    /// The uid of the trusted issuer.
+    issuer_uid: String,
+    binding: Binding,
     /// The trusted issuer.
     pub issuer: trusted_issuer::Spec,
     /// The Cluster that is the issuer, if one is.
     pub cluster: Option<IssuingCluster>,
+}
+
+/// Whether a workload identity is bound to the uid of its trusted issuer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Binding {
+    /// It is.
+    Bound,
+    /// The issuer did not exist when the workload identity named it. The first exchange binds it.
+    FirstExchange,
 }
 
 /// A Cluster that issues tokens, as it is stored now.
@@ -110,6 +123,18 @@ pub async fn accepting(registry: &Registry, name: &str) -> Result<Accepting, NoK
     if issuer.spec.disabled || issuer.metadata.is_terminating() {
         return Err(NoKey::Unusable("the trusted issuer is disabled"));
     }
+    let names = storage_key::bound_names(WorkloadIdentity.info(), None, name);
+    let names = registry.cache().bound_names(&names);
+    let names = names.filter(|names| names.uid == found.metadata.uid);
+    let binding = match names.as_ref().and_then(|names| names.issuer_uid(&found.spec.issuer)) {
+        None => Binding::FirstExchange,
+        Some(uid) if uid == issuer.metadata.uid => Binding::Bound,
+        Some(_) => {
+            let why = "the trusted issuer is gone, and a later one of its name is not trusted: delete the workload \
+                       identity and create it again";
+            return Err(NoKey::Unusable(why));
+        }
+    };
     Ok(Accepting {
         name: name.to_owned(),
         uid: found.metadata.uid.clone(),
@@ -117,6 +142,8 @@ pub async fn accepting(registry: &Registry, name: &str) -> Result<Accepting, NoK
         spec: found.spec,
         status: found.status.unwrap_or_default(),
         issuer_type,
+        issuer_uid: issuer.metadata.uid.clone(),
+        binding,
         cluster: issuing_cluster(registry, &issuer)?,
         issuer: issuer.spec,
     })
@@ -166,6 +193,7 @@ impl Accepting {
     /// Whether a token that was verified for an earlier reading counts for this one: the keys of the issuer are the same.
     fn has_verified(&self, earlier: &Self) -> bool {
         self.uid == earlier.uid
+            && self.issuer_uid == earlier.issuer_uid
             && self.spec.issuer == earlier.spec.issuer
             && self.issuer.issuer == earlier.issuer.issuer
             && self.issuer.ca_data == earlier.issuer.ca_data
@@ -229,7 +257,12 @@ pub async fn exchange(
     verified: &Accepting,
     claims: &Map<String, Value>,
 ) -> Result<Exchanged, NoKey> {
-    let by = &accepting(registry, &verified.name).await?;
+    let mut by = accepting(registry, &verified.name).await?;
+    if by.binding == Binding::FirstExchange {
+        bind(registry, &by.name).await?;
+        by = accepting(registry, &verified.name).await?;
+    }
+    let by = &by;
     if !by.has_verified(verified) {
         let why = "the workload identity or its trusted issuer was replaced during the exchange";
         return Err(NoKey::Unusable(why));
@@ -261,6 +294,13 @@ pub async fn exchange(
     registry.cache().wait_until_current().await?;
     let access_key = created.metadata.name;
     Ok(Exchanged { access_key, value, ttl_seconds: ttl, owner: owner_name })
+}
+
+/// Binds a workload identity to the uid of its trusted issuer, by a write without a change.
+async fn bind(registry: &Registry, name: &str) -> Result<(), ApiError> {
+    let permit = Permit::for_server(&WorkloadIdentity, Verb::Update, None, name);
+    let same = |now: &Object| Ok(now.clone());
+    operations::update(registry, &permit, &Writing::by_server(), same).await.map(|_| ())
 }
 
 fn key_of(

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use postern_auth::oidc::mapping::{group_name, with_suffix};
-use postern_kinds::connector;
+use postern_kinds::connector::{self, Connector};
 use postern_kinds::owned_access_key::{
     Fields, Identity, Login, OwnedAccessKey, SESSION_LABEL, Session, Spec, Status,
 };
@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use super::sessions;
 use crate::admit::{Limit, Part, Writing};
+use crate::events::{self, NewEvent};
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::{Registry, decoded};
@@ -30,6 +31,9 @@ const MANAGER: &str = "postern-login";
 
 /// The longest lifetime of a key whose groups cannot be asked for again, in seconds.
 const UNREFRESHED_SECONDS: i64 = 3600;
+
+/// The most characters of a group of a provider that an event shows.
+const EVENT_GROUP_CHARS: usize = 64;
 
 /// The most bytes of groups in the key: its object has a limit. The User has all of them.
 const MAX_GROUP_BYTES: usize = 16 * 1024;
@@ -55,6 +59,8 @@ pub struct Person {
     pub email_verified: bool,
     /// The groups, as the provider names them.
     pub groups: Vec<String>,
+    /// The groups of the provider that cannot be names of groups here.
+    pub rejected_groups: Vec<String>,
     /// The hash of the id of the session at the provider; empty if it has none.
     pub session: String,
     /// The ID token, which a logout at the provider needs.
@@ -115,6 +121,7 @@ pub async fn log_in(
 ) -> Result<LoggedIn, ApiError> {
     let user = user_of(registry, by, &person, &writing()).await?.name;
     set_groups(registry, by, (&person.subject, Groups::Are(&person.groups)), &user).await?;
+    warn_of_rejected_groups(registry, by.connector, &person.rejected_groups).await;
     let key = key_of(registry, by, person, &user)?;
     let creating = Permit::for_server(&OwnedAccessKey, Verb::Create, None, "");
     let created = operations::create(registry, &creating, key, &writing()).await?;
@@ -127,6 +134,20 @@ pub async fn log_in(
         }
         _ => Err(ApiError::internal("the new key has no value", MANAGER)),
     }
+}
+
+/// Records on the connector that groups of its provider were left out.
+async fn warn_of_rejected_groups(registry: &Registry, connector: &str, rejected: &[String]) {
+    let Some(first) = rejected.first() else { return };
+    let name: String = first.chars().take(EVENT_GROUP_CHARS).collect();
+    let message = format!(
+        "a login left out {} groups, the first is {name:?}: a group must be NFC, without commas, control characters, and blanks \
+         at an end",
+        rejected.len()
+    );
+    let Some(object) = events::subject(registry, &Connector, None, connector) else { return };
+    let what = NewEvent { object: &object, reason: "GroupsLeftOut", message: &message };
+    events::warn(registry, &what).await;
 }
 
 /// The User that a login of a person would be of. Nothing is written.

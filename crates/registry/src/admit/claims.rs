@@ -1,16 +1,23 @@
 //! Checks the claims that an object accepts, against the type of its trusted issuer
 //! (`docs/reference/workload-identity.md`). The type may change later; then no token is accepted.
+//!
+//! The uid of the trusted issuer is in the record of bound names, since the writer may not see the issuer.
 
 use postern_auth::oidc::workload::{self, InvalidMatch, IssuerType};
 use postern_kinds::trusted_issuer::{self, TrustedIssuer};
-use postern_kinds::{AnyKind as _, RequiredRight, Right};
+use postern_kinds::{AnyKind, BoundGrant, RequiredRight, Right};
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use serde::Deserialize as _;
 
-use super::view::AdmissionView;
+use super::view::{AdmissionView, key_of_names};
+use super::write::ObjectNames;
+use crate::cache::BoundNames;
 use crate::permit::Permit;
+
+/// The [`BoundGrant::what`] of the trusted issuer of an object.
+const TRUSTED_ISSUER: &str = "issuer:";
 
 /// Adds the errors in a new list of claims. A caller who may not see the trusted issuer learns nothing about it, not even
 /// whether it exists: an exchange checks the same.
@@ -61,4 +68,32 @@ pub(super) fn check_claims(
         });
     }
     Ok(())
+}
+
+/// The trusted issuer of an object that accepts claims, with the uid that the issuer had when the object first named it.
+/// An issuer that did not exist then is bound by the next write, or by the first exchange.
+pub(super) fn bound_issuer(
+    view: &AdmissionView<'_>,
+    kind: &dyn AnyKind,
+    new: &Object,
+) -> Result<Option<ObjectNames>, ApiError> {
+    let Some((issuer, _)) = kind.claim_matches(new) else { return Ok(None) };
+    let key = key_of_names(kind, &new.metadata);
+    let known = view.cache.bound_names(&key).filter(|names| names.uid == new.metadata.uid);
+    let uid = match known.and_then(|names| names.issuer_uid(&issuer).map(str::to_owned)) {
+        Some(uid) => Some(uid),
+        None => view.read(&TrustedIssuer, None, &issuer)?.map(|found| found.object.metadata.uid),
+    };
+    let what = TRUSTED_ISSUER.to_owned();
+    let grant = uid.map(|uid| BoundGrant { what, group: issuer, uid });
+    let names = BoundNames { uid: new.metadata.uid.clone(), grants: grant.into_iter().collect() };
+    Ok(Some(ObjectNames { key, names }))
+}
+
+impl BoundNames {
+    /// The uid of the trusted issuer of this name; `None` if the object was not bound to it yet.
+    pub(crate) fn issuer_uid(&self, name: &str) -> Option<&str> {
+        let is_it = |grant: &&BoundGrant| grant.what == TRUSTED_ISSUER && grant.group == name;
+        self.grants.iter().find(is_it).map(|grant| grant.uid.as_str())
+    }
 }

@@ -28,7 +28,7 @@ use postern_meta::status::ApiError;
 use postern_meta::validate;
 use serde_json::{Map, Value};
 
-use self::claims::check_claims;
+use self::claims::{bound_issuer, check_claims};
 pub(crate) use self::counted::{Counted, Limit};
 pub(crate) use self::deletion::{Ending, delete, delete_corrupt, end, release};
 use self::deletion::{companions, with_companions};
@@ -128,9 +128,10 @@ pub(crate) fn create(
     let companions = companions(view, kind, &object.metadata)?;
     let members = members::added(view, kind, None, &object)?;
     let limits = counted::limits(view, permit, &object)?;
+    let issuer = bound_issuer(view, kind, &object)?;
     let write = Write::Create { object, owner_uid: prepared.owner_uid, write_only };
     let created = Admitted::one(permit, &name, write);
-    let created = created.with_members(members).with_limits(limits);
+    let created = created.with_members(members).with_limits(limits).with_names(issuer);
     let created = with_companions(view, created, companions)?;
     let Some(new) = new else { return Ok(created) };
     with_dependents(view, permit, created, Transition { kind, old: None, new: Some(&new) })
@@ -303,13 +304,14 @@ fn write_for(
         let kept = || SideData::keeping(previous.cached.owner_uid());
         let SideData { owner_uid, write_only, secrets } = written.unwrap_or_else(kept);
         let members = members::added(view, kind, Some(&previous.object), &object)?;
+        let issuer = bound_issuer(view, kind, &object)?;
         let is_same_owner = owner_uid.as_deref() == previous.cached.owner_uid();
         let write = if is_same_owner && is_unchanged(&object, &previous.object) {
             Write::Unchanged(previous.cached)
         } else {
             Write::Replace { object, owner_uid, previous, write_only, secrets }
         };
-        Admitted::one(permit, permit.name(), write).with_members(members)
+        Admitted::one(permit, permit.name(), write).with_members(members).with_names(issuer)
     };
     let Some((old, new)) = states else { return Ok(admitted) };
     let new = Some(&new).filter(|_| !is_removed);

@@ -8,9 +8,10 @@ use postern_auth::identity::MASTERS_GROUP;
 use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::action::{ActionRequest, ActionResult};
 use postern_kinds::cluster::Cluster;
+use postern_kinds::connector::Connector;
 use postern_kinds::{
-    AnyKind, BoundGrant, CallerKey, Context, Dependent, NamedIdentities as _, Prepared, Principal,
-    Principals as _, Reading, Verb, grants_of_stored,
+    AnyKind, BoundGrant, CallerKey, Context, Dependent, NamedIdentities as _, NamedObject,
+    Prepared, Principal, Principals as _, Reading, Verb, grants_of_stored,
 };
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
@@ -271,16 +272,20 @@ impl<'a> AdmissionView<'a> {
         let named = NameLookup { cache: self.cache, policy, principals };
         let namespace = permit.target().namespace.as_deref();
         let project = namespace.and_then(|namespace| policy.projects().of(namespace));
-        let cluster_uid = |name: &str| {
-            let found = self.read(&Cluster, None, name).ok()?;
-            found.map(|cluster| cluster.object.metadata.uid)
+        let uid_of_object = |named: NamedObject<'_>| {
+            let found = match named {
+                NamedObject::Cluster(name) => self.read(&Cluster, None, name),
+                NamedObject::Connector(name) => self.read(&Connector, None, name),
+            };
+            let found = found.ok()?;
+            found.map(|found| found.object.metadata.uid)
         };
         run(Context {
             is_server: permit.credential().is_server(),
             is_master: permit.identity().is_in(MASTERS_GROUP),
             project_of_namespace: project,
             named: &named,
-            cluster_uid: &cluster_uid,
+            uid_of_object: &uid_of_object,
             ..Context::of(&caller, self.now, principals)
         })
     }

@@ -174,6 +174,12 @@ impl Admitted {
         self
     }
 
+    /// The write with the bound names of its object.
+    pub(super) fn with_names(mut self, names: Option<ObjectNames>) -> Self {
+        self.bound.extend(names);
+        self
+    }
+
     /// The write with the limits that its new object has.
     pub(super) fn with_limits(mut self, limits: Vec<Limit>) -> Self {
         self.first.limits = limits;

@@ -1,5 +1,5 @@
 //! The bound names, kept up to date with the store: the uids that the names in access rules and members had when they
-//! were added. Roles and bindings are made from these records. So if a Role is edited or deleted by hand, a later
+//! were added. A workload identity has the uid of its trusted issuer. Roles and bindings are made from these records. So if a Role is edited or deleted by hand, a later
 //! user of the same name gets no permissions.
 
 use std::collections::HashMap;
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 use super::tokens::RecordValue;
 use crate::storage_key;
 
-/// The users and teams that an object names, as it is stored.
+/// The users, teams and issuers that an object names, as it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BoundNames {
     /// The uid of the object. A later object of the same name names no users or teams yet.
     pub(crate) uid: String,
-    /// The permissions that the object gives, each with its subject.
+    /// The permissions that the object gives, each with its subject; or its trusted issuer.
     pub(crate) grants: Vec<BoundGrant>,
 }
 

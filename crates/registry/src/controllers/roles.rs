@@ -255,13 +255,9 @@ impl Repair {
     async fn record(&self, (api_version, kind, namespace, name): &SourceId, role: &str) {
         let Some(kind) = of_reference(api_version, kind) else { return };
         let namespace = namespace.as_deref().filter(|_| kind.info().is_namespaced());
-        let key = storage_key::object(kind.info(), namespace, name);
-        let found = self.registry.cache().of(kind.info()).get(&key);
-        let Ok(Some(Ok(object))) = found.map(|found| found.map(|found| found.decode())) else {
-            return;
-        };
         let role = storage_key::display_name(role);
         let message = format!("{role} is generated from this object; a manual edit was reverted");
+        let Some(object) = events::subject(&self.registry, kind, namespace, name) else { return };
         let what = NewEvent { object: &object, reason: "RolePutBack", message: &message };
         events::warn(&self.registry, &what).await;
     }

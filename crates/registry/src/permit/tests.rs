@@ -22,7 +22,11 @@ use crate::registry::EncodedObject;
 
 /// The uses of [`Permit::for_server`] outside tests: the file, the number of uses, and their purpose.
 const USES: &[(&str, usize, &str)] = &[
-    ("registry/src/actions/exchanges.rs", 1, "access keys for the tokens of workloads"),
+    (
+        "registry/src/actions/exchanges.rs",
+        2,
+        "access keys for the tokens of workloads, and the issuer of their identity",
+    ),
     (
         "registry/src/actions/logins.rs",
         3,

@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
 use postern_auth::oidc::jwt::Claims;
 use postern_auth::oidc::login::{Client as LoginClient, Login, StateRefused};
-use postern_auth::oidc::mapping::{self, LoginRefused};
+use postern_auth::oidc::mapping::{self, LoginRefused, ProviderGroups};
 use postern_kinds::connector;
 use postern_registry::actions::logins::{Groups, LoginFor, Person, log_in, set_groups};
 use postern_registry::actions::sessions;
@@ -234,7 +234,7 @@ pub(super) struct Said {
     /// The claims of the ID token and of the UserInfo response.
     all: Map<String, Value>,
     /// The groups as the provider names them; none if the connector has no claim for them.
-    groups: Result<Vec<String>, LoginRefused>,
+    groups: Result<ProviderGroups, LoginRefused>,
 }
 
 impl Said {
@@ -245,9 +245,9 @@ impl Said {
 }
 
 /// See [`Said::known_groups`].
-pub(super) fn known_groups(groups: &Result<Vec<String>, LoginRefused>) -> Option<&[String]> {
+pub(super) fn known_groups(groups: &Result<ProviderGroups, LoginRefused>) -> Option<&[String]> {
     match groups {
-        Ok(groups) => Some(groups),
+        Ok(groups) => Some(&groups.accepted),
         Err(LoginRefused::NoGroups | LoginRefused::GroupsForm) => Some(&[]),
         Err(_) => None,
     }
@@ -272,7 +272,7 @@ pub(super) fn person_of(
 ) -> Result<Person, Refused> {
     let all = &said.all;
     let groups = said.groups.clone().map_err(without_groups)?;
-    check_allowed(spec, all, &groups)?;
+    check_allowed(spec, all, &groups.accepted)?;
     let name = mapping::user_name(all, &spec.username_claim);
     let text = |claim: &str| {
         let text = all.get(claim).and_then(Value::as_str).unwrap_or_default();
@@ -287,7 +287,8 @@ pub(super) fn person_of(
         display_name: text("name"),
         email: text("email"),
         email_verified: all.get("email_verified") == Some(&Value::Bool(true)),
-        groups,
+        groups: groups.accepted,
+        rejected_groups: groups.rejected,
         session: session.map(session_hash).unwrap_or_default(),
         id_token: tokens.id_token.clone().unwrap_or_default(),
         refresh_token: tokens.refresh_token.clone(),
@@ -361,12 +362,11 @@ fn lacks_claims(spec: &connector::Spec, claims: &Map<String, Value>) -> bool {
 pub(super) fn groups_of(
     spec: &connector::Spec,
     claims: &Map<String, Value>,
-) -> Result<Vec<String>, LoginRefused> {
+) -> Result<ProviderGroups, LoginRefused> {
     if spec.groups_claim.is_empty() {
-        return Ok(Vec::new());
+        return Ok(ProviderGroups::default());
     }
-    let groups = mapping::groups(claims, &spec.groups_claim)?;
-    Ok(groups.into_iter().map(str::to_owned).collect())
+    mapping::groups(claims, &spec.groups_claim)
 }
 
 /// The users that a connector allows. One that says nothing allows none.

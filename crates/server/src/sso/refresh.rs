@@ -261,10 +261,12 @@ impl Sso {
             Err(refused) => Err(without_groups(*refused)),
             // Nothing new is known about an address that is verified in ID tokens.
             Ok(_) if needs_email && !info.contains_key("email_verified") => Ok(()),
-            Ok(groups) => check_allowed(by.spec, &info, groups),
+            Ok(groups) => check_allowed(by.spec, &info, &groups.accepted),
         };
         match (allowed, &groups) {
-            (Ok(()), Ok(groups)) => self.store_groups(by, claimed, Groups::Are(groups)).await,
+            (Ok(()), Ok(groups)) => {
+                self.store_groups(by, claimed, Groups::Are(&groups.accepted)).await
+            }
             (allowed, groups) => {
                 self.take_groups(by, claimed, known_groups(groups)).await?;
                 allowed

@@ -16,6 +16,9 @@ use super::{CONNECTORS, Refused, Sso, StoredConnector};
 use crate::wire::body::Body;
 use crate::wire::respond;
 
+/// The most users that a check names.
+const MAX_LISTED_USERS: usize = 50;
+
 /// The return path of a trial login.
 pub(super) const TRIAL_PATH: &str = "/auth/trial";
 
@@ -75,12 +78,32 @@ impl Sso {
             let endpoint = discovery.userinfo_endpoint.as_deref();
             checks.push(check("UserInfo", endpoint.ok_or("the provider has no UserInfo endpoint")));
         }
+        checks.push(self.check_user_names(&spec.issuer, name));
         let trial_url = format!("{}{CONNECTORS}{name}/start?return={TRIAL_PATH}", self.own_url());
         let offers_logout = discovery.is_ok_and(|found| found.end_session_endpoint.is_some());
         let logout_uri = offers_logout.then(|| self.logout_redirect_uri());
         let (redirect_uri, logout_redirect_uri) =
             (self.redirect_uri(name), logout_uri.unwrap_or_default());
         Ok(Spec { redirect_uri, logout_redirect_uri, trial_url, checks })
+    }
+
+    /// Lists the users of the connector whose names in access decisions do not begin with its name. An administrator may
+    /// have named them so: the check passes.
+    fn check_user_names(&self, issuer: &str, connector: &str) -> Check {
+        let principals = self.registry.cache().principals();
+        let others = principals.users_without_prefix(issuer, connector);
+        let names: Vec<&str> = others.iter().copied().take(MAX_LISTED_USERS).collect();
+        check(
+            "UserNames",
+            Ok(match others.len() {
+                0 => format!("in access decisions, all users are {connector}:NAME"),
+                count => format!(
+                    "in access decisions, {count} users are not {connector}:NAME, so a binding or a key can name them by chance: \
+                     check what names them, then set spec.subject. They are {}",
+                    names.join(", ")
+                ),
+            }),
+        )
     }
 
     /// The page of a trial login: the claims of the person, and what a login would give.
@@ -126,7 +149,7 @@ impl Sso {
             "allowed": true,
             "user": known,
             "nameOfNewUser": new,
-            "teams": principals.teams_with_groups(&groups),
+            "teams": principals.teams_with_groups(&groups, by.connector_uid),
             "groups": groups,
             "hasRefreshToken": person.refresh_token.is_some(),
         }))

@@ -67,7 +67,7 @@ fn a_change_has_the_facts_of_the_object() {
     let team = json!({ "users": ["ada"], "groups": ["ops"] });
     let users = vec!["ada".to_owned()];
     let facts =
-        TeamFacts { uid: uid.clone(), users, groups: groups.clone(), sso_groups: Vec::new() };
+        TeamFacts { uid: uid.clone(), users, groups: groups.clone(), ..TeamFacts::default() };
     assert_eq!(change(&Team, team), AccessChange::Team(Some(facts)));
     let key = json!({
         "user": "ada", "groups": ["ops"], "ttl": 300, "ttlAfterLastActivity": true, "scope": {},

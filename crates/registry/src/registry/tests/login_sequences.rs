@@ -300,6 +300,7 @@ impl Scene {
             email: String::new(),
             email_verified: false,
             groups: is_in.then(|| "developers".to_owned()).into_iter().collect(),
+            rejected_groups: Vec::new(),
             session: sid.to_owned(),
             id_token: SecretText::from("token".to_owned()),
             refresh_token: Some(SecretText::from("refresh".to_owned())),

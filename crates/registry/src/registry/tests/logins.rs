@@ -69,6 +69,7 @@ impl Scene {
             email: String::new(),
             email_verified: false,
             groups: vec!["developers".to_owned()],
+            rejected_groups: Vec::new(),
             session: session.to_owned(),
             id_token: SecretText::from("token".to_owned()),
             refresh_token: Some(SecretText::from("refresh".to_owned())),
