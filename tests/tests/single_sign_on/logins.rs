@@ -117,6 +117,22 @@ async fn the_ways_to_log_in_are_listed() {
         (methods().await == json!([key])).then_some(())
     })
     .await;
+    let corp = path("connectors", "corp");
+    set(&scene.admin, &corp, json!({ "disabled": false })).await;
+    wait::until("the connector to be listed again", async || {
+        (methods().await != json!([key])).then_some(())
+    })
+    .await;
+    // A finalizer keeps a connector that is being deleted. It gives nothing any more.
+    let kept = json!({ "metadata": { "finalizers": ["example.com/kept"] } });
+    scene.admin.patch(&corp, "merge-patch", &kept).send().await.expect(200);
+    scene.admin.delete(&corp).send().await.expect(200);
+    wait::until("the connector to leave the list while it is being deleted", async || {
+        (methods().await == json!([key])).then_some(())
+    })
+    .await;
+    let tested = scene.admin.get(&format!("{corp}/test")).send().await.expect(200);
+    assert_eq!(tested["checks"][0]["message"], "the connector is being deleted");
 }
 
 #[tokio::test]

@@ -168,6 +168,9 @@ fn issuing_cluster(
     let bound = trusted_issuer::cluster_uid(&issuer.metadata, &issuer.spec);
     let Some(cluster) = registry.read_to_decide(&Cluster, None, name)? else { return Err(gone) };
     let cluster: Stored<Value> = cluster.part()?;
+    if cluster.metadata.is_terminating() {
+        return Err(NoKey::Unusable("the Cluster of the trusted issuer is being deleted"));
+    }
     let ObjectMeta { uid, generation, .. } = cluster.metadata;
     if bound != Some(uid.as_str()) {
         return Err(gone);

@@ -170,6 +170,11 @@ struct StoredMetadata {
 }
 
 impl StoredConnector {
+    /// Whether users can log in: the connector is neither disabled nor being deleted.
+    fn is_enabled(&self) -> bool {
+        !self.spec.disabled && self.metadata.deletion.is_none()
+    }
+
     fn reference(&self) -> ConnectorRef {
         let StoredMetadata { name, uid, .. } = &self.metadata;
         ConnectorRef { name: name.clone(), uid: uid.clone() }
@@ -320,7 +325,7 @@ impl Sso {
         let mut methods = vec![json!({ "type": "AccessKey" })];
         let connectors = self.registry.page_to_decide(&Connector, None, MAX_LISTED);
         let connectors = connectors.iter().filter_map(|one| one.part::<StoredConnector>().ok());
-        methods.extend(connectors.filter(|one| !one.spec.disabled).map(|one| {
+        methods.extend(connectors.filter(StoredConnector::is_enabled).map(|one| {
             let name = &one.metadata.name;
             let display_name = Some(&one.spec.display_name).filter(|name| !name.is_empty());
             json!({
@@ -397,12 +402,10 @@ impl Sso {
         self.registry.cache().wait_until_current().await?;
         let found = self.registry.read_to_decide(&Connector, None, name)?;
         let found = found.map(|found| found.part::<StoredConnector>()).transpose()?;
-        found.filter(|found| !found.spec.disabled && found.metadata.deletion.is_none()).ok_or_else(
-            || {
-                let text = "there is no connector of this name, or it is disabled";
-                Refused::new(StatusCode::NOT_FOUND, text)
-            },
-        )
+        found.filter(StoredConnector::is_enabled).ok_or_else(|| {
+            let text = "there is no connector of this name, or it is disabled";
+            Refused::new(StatusCode::NOT_FOUND, text)
+        })
     }
 
     /// The address of this server for browsers, without a slash at the end.

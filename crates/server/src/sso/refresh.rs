@@ -132,7 +132,7 @@ impl Sso {
 
     /// The keys of a connector that are due. A disabled connector has none.
     fn due(&self, connector: &StoredConnector, of: &ConnectorRef) -> DueKeys {
-        if connector.spec.disabled {
+        if !connector.is_enabled() {
             return DueKeys { now: Vec::new(), next: None };
         }
         refreshes::due(&self.registry, of, connector.spec.refresh_interval)

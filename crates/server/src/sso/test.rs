@@ -39,7 +39,11 @@ impl Sso {
         let provider = self.providers.of_connector(&spec.issuer, &spec.ca_data);
         let mut checks = vec![check(
             "Enabled",
-            if spec.disabled { Err("spec.disabled is true") } else { Ok("users can log in") },
+            match connector.is_enabled() {
+                true => Ok("users can log in"),
+                false if spec.disabled => Err("spec.disabled is true"),
+                false => Err("the connector is being deleted"),
+            },
         )];
         let discovery = provider.newest_discovery().await;
         let endpoint = discovery.as_ref().map(|found| &found.authorization_endpoint);
