@@ -7,7 +7,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::scene::Scene;
-use super::upstream::{ANSWER, EXEC, MALFORMED, Upstream, long_bytes};
+use super::upstream::{
+    ANSWER, ENDS_ABRUPTLY, EXEC, LISTENS, MALFORMED, Upstream, last_bytes, long_bytes,
+};
 
 /// The memory that a stream may cost, in MB. It is far below the bytes that are sent.
 const MOST_MEMORY_MB: u64 = 64;
@@ -34,6 +36,16 @@ impl Way {
     async fn works(&self) {
         let reply = self.client.get(&self.answer("good")).send().await;
         assert_eq!(reply.expect_text(201), "took 0", "{}", self.name);
+    }
+
+    /// Begins a stream.
+    async fn upgraded(&self, path: &str) -> TlsStream<TcpStream> {
+        let headers = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\
+                       X-Stream-Protocol-Version: v4.channel.k8s.io\r\n";
+        let mut stream = self.begin("POST", &self.path(path), headers).await;
+        let head = read_head(&mut stream).await;
+        assert!(head.starts_with("HTTP/1.1 101"), "{}: {head}", self.name);
+        stream
     }
 
     /// Sends the head of a request, and returns the connection.
@@ -107,16 +119,48 @@ async fn what_is_broken_off_has_no_clean_end() {
 async fn what_is_half_closed_still_answers() {
     let (_upstream, _scene, ways) = start().await;
     for way in &ways {
-        let headers = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\
-                       X-Stream-Protocol-Version: v4.channel.k8s.io\r\n";
-        let mut stream = way.begin("POST", &way.path(EXEC), headers).await;
-        let head = read_head(&mut stream).await;
-        assert!(head.starts_with("HTTP/1.1 101"), "{}: {head}", way.name);
+        let mut stream = way.upgraded(EXEC).await;
         stream.write_all(b"this").await.unwrap();
         stream.shutdown().await.unwrap();
         let mut rest = String::new();
         wait::within("the answer", stream.read_to_string(&mut rest)).await.unwrap();
         assert_eq!(rest, "this and that is all", "{}", way.name);
+    }
+}
+
+/// kubectl reads the exit status of a command from the last bytes.
+#[tokio::test]
+async fn the_last_bytes_before_an_abrupt_end_arrive_both_ways() {
+    const ROUNDS: usize = 9;
+    let (upstream, _scene, ways) = start().await;
+    let said = last_bytes();
+    for way in &ways {
+        for round in 0..ROUNDS {
+            let mut stream = way.upgraded(ENDS_ABRUPTLY).await;
+            let mut rest = Vec::new();
+            let _ = wait::within("the end", stream.read_to_end(&mut rest)).await;
+            assert!(rest == said, "{} {round}: {} bytes of a stream", way.name, rest.len());
+
+            let headers = "Connection: close\r\n";
+            let mut log = way.begin("GET", &way.answer("abrupt"), headers).await;
+            let head = read_head(&mut log).await;
+            assert!(head.starts_with("HTTP/1.1 200"), "{}: {head}", way.name);
+            let mut body = Vec::new();
+            let _ = wait::within("the end", log.read_to_end(&mut body)).await;
+            assert!(!body.ends_with(b"0\r\n\r\n"), "{}: it looks complete", way.name);
+            let taken = body.len();
+            assert!(taken >= said.len(), "{} {round}: {taken} bytes of a log", way.name);
+
+            let mut stream = way.upgraded(LISTENS).await;
+            stream.write_all(&said).await.unwrap();
+            stream.flush().await.unwrap();
+            // Only TCP ends: the kernel does so for a process that dies.
+            stream.get_mut().0.shutdown().await.unwrap();
+            let heard = || upstream.signals.heard.lock().unwrap().pop();
+            let heard = wait::until("the upstream", async || heard()).await;
+            assert_eq!(heard, said.len(), "{} {round}", way.name);
+        }
+        way.works().await;
     }
 }
 

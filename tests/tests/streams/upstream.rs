@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use postern_tests::{Form, Home, Kubeconfig, TlsServer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,6 +15,17 @@ pub(crate) const ANSWER: &str = "/api/v1/namespaces/default/pods/p/proxy/";
 
 /// Where connections are upgraded.
 pub(crate) const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=sh";
+
+/// Where an upgraded connection says [`last_bytes`] and ends without the end of TLS.
+pub(crate) const ENDS_ABRUPTLY: &str = "/api/v1/namespaces/default/pods/p/exec?command=abrupt";
+
+/// Where an upgraded connection is read to its end, and its length is then in [`Signals::heard`].
+pub(crate) const LISTENS: &str = "/api/v1/namespaces/default/pods/p/exec?command=listen";
+
+/// What is said before an abrupt end: more than one record of TLS, and more than one buffer on the way.
+pub(crate) fn last_bytes() -> Vec<u8> {
+    (0..50_000).map(|at: u32| u8::try_from(at % 251).expect("less than 256")).collect()
+}
 
 /// The answer to an agent that asks for itself what it may do.
 const MAY_IMPERSONATE: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}"#;
@@ -47,6 +58,9 @@ pub(crate) const MALFORMED: [(&str, bool); 16] = [
     ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n", true),
 ];
 
+const SWITCHED: &str =
+    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+
 /// The cluster, which ends with the test.
 pub(crate) struct Upstream {
     server: Kubeconfig,
@@ -60,6 +74,8 @@ pub(crate) struct Signals {
     pub(crate) go: Notify,
     /// A part of a request has come.
     pub(crate) seen: Notify,
+    /// The lengths of what was said to [`LISTENS`].
+    pub(crate) heard: Mutex<Vec<usize>>,
 }
 
 impl Upstream {
@@ -103,6 +119,25 @@ async fn answer(mut stream: TlsStream<TcpStream>, signals: &Signals) -> io::Resu
     });
     let name = path.strip_prefix(ANSWER).unwrap_or(path);
     match name {
+        ENDS_ABRUPTLY => {
+            send(&mut stream, [SWITCHED.as_bytes(), &last_bytes()].concat()).await?;
+            // Only TCP ends: the kernel does so for a process that dies.
+            return stream.get_mut().0.shutdown().await;
+        }
+        LISTENS => {
+            send(&mut stream, SWITCHED).await?;
+            let mut received = Vec::new();
+            // It may end without the end of TLS.
+            let _ = stream.read_to_end(&mut received).await;
+            signals.heard.lock().expect("no panic").push(received.len());
+        }
+        "abrupt" => {
+            let body = last_bytes();
+            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let head = format!("{head}{:x}\r\n", body.len());
+            send(&mut stream, [head.as_bytes(), &body, b"\r\n"].concat()).await?;
+            return stream.get_mut().0.shutdown().await;
+        }
         _ if head.contains("\r\nupgrade: ") => upgraded(&mut stream).await?,
         "slow" => {
             let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -170,9 +205,7 @@ async fn take(
 
 /// Reads until the client has said that nothing more comes, and only then sends all of it back.
 async fn upgraded(stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
-    let head =
-        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
-    send(stream, head).await?;
+    send(stream, SWITCHED).await?;
     let mut received = Vec::new();
     stream.read_to_end(&mut received).await?;
     received.extend_from_slice(b" and that is all");

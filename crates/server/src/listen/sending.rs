@@ -5,7 +5,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -64,6 +64,8 @@ pub(super) struct Sending {
     /// When the first bytes were requested.
     started: Option<Instant>,
     transfer: Arc<Transfer>,
+    /// Why the body failed, while its last chunks are sent.
+    failed: Option<Aborted>,
 }
 
 /// A chunk, which is counted until it is sent or dropped.
@@ -247,12 +249,12 @@ impl Sending {
     pub(super) fn new(body: Body, guard: ResponseGuard, transfer: Arc<Transfer>) -> Self {
         // It cannot be set already, because a transfer has one response.
         let _ = transfer.guard.set(guard);
-        Self { body, rest: None, own: None, started: None, transfer }
+        Self { body, rest: None, own: None, started: None, transfer, failed: None }
     }
 
     /// A response without bytes. The caller keeps its guard, because the connection is upgraded to another protocol.
     pub(super) fn unguarded(body: Body, transfer: Arc<Transfer>) -> Self {
-        Self { body, rest: None, own: None, started: None, transfer }
+        Self { body, rest: None, own: None, started: None, transfer, failed: None }
     }
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Aborted>>> {
@@ -324,16 +326,25 @@ impl http_body::Body for Sending {
         if is_slow && let Some(guard) = self.transfer.guard.get() {
             guard.release_slot();
         }
-        self.poll_bytes(cx).map(|bytes| {
-            let Some(bytes) = bytes else {
-                return self.body.take_trailers().map(|trailers| Ok(Frame::trailers(trailers)));
+        if self.failed.is_none() {
+            let Some(bytes) = ready!(self.poll_bytes(cx)) else {
+                let trailers = self.body.take_trailers();
+                return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
             };
             let framed = bytes.and_then(|bytes| {
                 let charge = self.charge_waiting(&bytes)?;
                 Ok(Frame::data(self.transfer.hand_over(bytes, charge)))
             });
-            Some(framed)
-        })
+            match framed {
+                Ok(frame) => return Poll::Ready(Some(Ok(frame))),
+                Err(why) => self.failed = Some(why),
+            }
+        }
+        // hyper drops what is unsent when a body fails.
+        if !self.transfer.is_taken(cx) {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.failed.take().map(Err))
     }
 
     fn is_end_stream(&self) -> bool {
