@@ -1,4 +1,4 @@
-//! `DeliveredBody`: an answer whose last bytes leave before it fails.
+//! `DeliveredBody`: an answer that hands on few bytes at a time, and whose last bytes leave before it fails.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,12 +12,17 @@ use parking_lot::Mutex;
 use crate::body::ProxyBody;
 use crate::error::ProxyError;
 
+/// Bytes of one body that an HTTP server may have in its buffers, and the most bytes of one piece. A client that reads
+/// nothing for hours keeps so many.
+const MAX_UNSENT_BYTES: usize = 32 * 1024;
+
 /// The body of an answer for an HTTP server, which keeps bytes until they are written, and drops them when the body fails.
-/// A body without a known length, such as a log, fails only after its last bytes have left. So its reader must not keep
-/// them.
+/// So it hands on the next bytes when the last ones have left, and fails only then. Its reader must not keep them.
 #[derive(Debug)]
 pub struct DeliveredBody {
     body: ProxyBody,
+    /// The bytes that are not handed on yet.
+    rest: Option<Bytes>,
     sent: Arc<Sent>,
     /// Why the body failed, while the last bytes are on their way.
     failed: Option<ProxyError>,
@@ -26,8 +31,8 @@ pub struct DeliveredBody {
 /// The bytes of one body that were handed on.
 #[derive(Debug, Default)]
 struct Sent {
-    /// The pieces that have not left.
-    pieces: AtomicUsize,
+    /// The bytes that have not left.
+    unsent: AtomicUsize,
     waiting: Mutex<Option<Waker>>,
 }
 
@@ -40,15 +45,45 @@ struct Piece {
 impl DeliveredBody {
     /// The same body.
     pub fn new(body: ProxyBody) -> Self {
-        Self { body, sent: Arc::default(), failed: None }
+        Self { body, rest: None, sent: Arc::default(), failed: None }
     }
 }
 
 impl Sent {
-    /// Is ready when all bytes have left.
-    fn poll_complete(&self, cx: &Context<'_>) -> Poll<()> {
+    /// Is ready when at most so many bytes have not left.
+    fn poll_at_most(&self, unsent: usize, cx: &Context<'_>) -> Poll<()> {
         *self.waiting.lock() = Some(cx.waker().clone());
-        if self.pieces.load(Ordering::Acquire) == 0 { Poll::Ready(()) } else { Poll::Pending }
+        if self.unsent.load(Ordering::Acquire) <= unsent { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn hand_on(self: &Arc<Self>, bytes: Bytes) -> Frame<Bytes> {
+        self.unsent.fetch_add(bytes.len(), Ordering::AcqRel);
+        Frame::data(Bytes::from_owner(Piece { bytes, sent: self.clone() }))
+    }
+}
+
+impl DeliveredBody {
+    /// The next bytes of the body, or of the rest of the last ones.
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        let frame = match self.rest.take() {
+            Some(rest) => Frame::data(rest),
+            None => match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => frame,
+                other => return Poll::Ready(other),
+            },
+        };
+        Poll::Ready(Some(Ok(match frame.into_data() {
+            Ok(mut bytes) => {
+                if bytes.len() > MAX_UNSENT_BYTES {
+                    self.rest = Some(bytes.split_off(MAX_UNSENT_BYTES));
+                }
+                self.sent.hand_on(bytes)
+            }
+            Err(trailers) => trailers,
+        })))
     }
 }
 
@@ -61,24 +96,18 @@ impl Body for DeliveredBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
         if self.failed.is_none() {
-            let has_length = self.body.size_hint().exact().is_some();
-            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                Some(Ok(frame)) if !has_length => {
-                    return Poll::Ready(Some(Ok(frame.map_data(|bytes| {
-                        self.sent.pieces.fetch_add(1, Ordering::AcqRel);
-                        Bytes::from_owner(Piece { bytes, sent: self.sent.clone() })
-                    }))));
-                }
+            ready!(self.sent.poll_at_most(MAX_UNSENT_BYTES - 1, cx));
+            match ready!(self.poll_next(cx)) {
                 Some(Err(error)) => self.failed = Some(error),
                 other => return Poll::Ready(other),
             }
         }
-        ready!(self.sent.poll_complete(cx));
+        ready!(self.sent.poll_at_most(0, cx));
         Poll::Ready(self.failed.take().map(Err))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.failed.is_none() && self.body.is_end_stream()
+        self.failed.is_none() && self.rest.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -94,9 +123,8 @@ impl AsRef<[u8]> for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        if self.sent.pieces.fetch_sub(1, Ordering::AcqRel) == 1
-            && let Some(waiting) = self.sent.waiting.lock().take()
-        {
+        self.sent.unsent.fetch_sub(self.bytes.len(), Ordering::AcqRel);
+        if let Some(waiting) = self.sent.waiting.lock().take() {
             waiting.wake();
         }
     }

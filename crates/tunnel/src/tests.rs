@@ -117,7 +117,7 @@ async fn bytes_before_a_loss_arrive_while_this_end_writes() {
         peer.write_all(&[&[0x82, 126][..], &length, piece].concat()).await.unwrap();
     }
     drop(peer);
-    agent.write_all(b"to nobody").await.unwrap();
+    agent.write_all(b"unheard").await.unwrap();
     tokio::time::sleep(Duration::from_mins(2)).await;
     let mut read = vec![0; said.len()];
     agent.read_exact(&mut read).await.unwrap();

@@ -1,5 +1,7 @@
 //! Streams that are slow, long, half closed, broken off or malformed, by each way to the upstream that makes them.
 
+use std::time::Duration;
+
 use postern_tests::http::Client;
 use postern_tests::{Home, wait};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -8,7 +10,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::scene::Scene;
 use super::upstream::{
-    ANSWER, ENDS_ABRUPTLY, EXEC, LISTENS, MALFORMED, Upstream, last_bytes, long_bytes,
+    ANSWER, ENDS_ABRUPTLY, EXEC, LISTENS, MALFORMED, SAYS_MUCH, Upstream, last_bytes, long_bytes,
 };
 
 /// The memory that a stream may cost, in MB. It is far below the bytes that are sent.
@@ -161,6 +163,31 @@ async fn the_last_bytes_before_an_abrupt_end_arrive_both_ways() {
             assert_eq!(heard, said.len(), "{} {round}", way.name);
         }
         way.works().await;
+    }
+}
+
+/// A pager waits for its reader. The pause is longer than any other client may read nothing.
+#[tokio::test]
+async fn a_client_that_pauses_keeps_its_log_and_its_exec() {
+    const PAUSE: Duration = Duration::from_secs(40);
+    let (_upstream, scene, ways) = start().await;
+    let mut streams = Vec::new();
+    for way in &ways {
+        let mut log = way.begin("GET", &way.answer("long"), "Connection: close\r\n").await;
+        let head = read_head(&mut log).await;
+        assert!(head.starts_with("HTTP/1.1 200"), "{}: {head}", way.name);
+        streams.push((&way.name, "log", log));
+        streams.push((&way.name, "exec", way.upgraded(SAYS_MUCH).await));
+    }
+    let processes = [scene.central.id(), scene.agent.id()];
+    let before = processes.map(peak_memory_mb);
+    tokio::time::sleep(PAUSE).await;
+    for (id, before) in processes.into_iter().zip(before) {
+        let after = peak_memory_mb(id);
+        assert!(after <= before + 8, "paused streams are gathered: {before} MB became {after} MB");
+    }
+    for (way, what, stream) in &mut streams {
+        assert_eq!(read_body(stream, long_bytes()).await, long_bytes(), "{way}: {what}");
     }
 }
 

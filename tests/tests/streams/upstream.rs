@@ -22,6 +22,9 @@ pub(crate) const ENDS_ABRUPTLY: &str = "/api/v1/namespaces/default/pods/p/exec?c
 /// Where an upgraded connection is read to its end, and its length is then in [`Signals::heard`].
 pub(crate) const LISTENS: &str = "/api/v1/namespaces/default/pods/p/exec?command=listen";
 
+/// Where an upgraded connection says as much as the long answer.
+pub(crate) const SAYS_MUCH: &str = "/api/v1/namespaces/default/pods/p/exec?command=much";
+
 /// What is said before an abrupt end: more than one record of TLS, and more than one buffer on the way.
 pub(crate) fn last_bytes() -> Vec<u8> {
     (0..50_000).map(|at: u32| u8::try_from(at % 251).expect("less than 256")).collect()
@@ -119,10 +122,10 @@ async fn answer(mut stream: TlsStream<TcpStream>, signals: &Signals) -> io::Resu
     });
     let name = path.strip_prefix(ANSWER).unwrap_or(path);
     match name {
-        ENDS_ABRUPTLY => {
-            send(&mut stream, [SWITCHED.as_bytes(), &last_bytes()].concat()).await?;
-            // Only TCP ends: the kernel does so for a process that dies.
-            return stream.get_mut().0.shutdown().await;
+        ENDS_ABRUPTLY => return abrupt(&mut stream, SWITCHED, "").await,
+        SAYS_MUCH => {
+            send(&mut stream, SWITCHED).await?;
+            send_long(&mut stream).await?;
         }
         LISTENS => {
             send(&mut stream, SWITCHED).await?;
@@ -132,11 +135,9 @@ async fn answer(mut stream: TlsStream<TcpStream>, signals: &Signals) -> io::Resu
             signals.heard.lock().expect("no panic").push(received.len());
         }
         "abrupt" => {
-            let body = last_bytes();
             let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-            let head = format!("{head}{:x}\r\n", body.len());
-            send(&mut stream, [head.as_bytes(), &body, b"\r\n"].concat()).await?;
-            return stream.get_mut().0.shutdown().await;
+            let head = format!("{head}{:x}\r\n", last_bytes().len());
+            return abrupt(&mut stream, &head, "\r\n").await;
         }
         _ if head.contains("\r\nupgrade: ") => upgraded(&mut stream).await?,
         "slow" => {
@@ -154,10 +155,7 @@ async fn answer(mut stream: TlsStream<TcpStream>, signals: &Signals) -> io::Resu
         "long" => {
             let long = long_bytes();
             send(&mut stream, format!("HTTP/1.1 200 OK\r\nContent-Length: {long}\r\n\r\n")).await?;
-            let block = vec![b'x'; 256 * 1024];
-            for _ in 0..long / 262_144 {
-                stream.write_all(&block).await?;
-            }
+            send_long(&mut stream).await?;
         }
         _ if name.starts_with("malformed-") => {
             let number = name.trim_start_matches("malformed-").parse::<usize>();
@@ -181,6 +179,20 @@ async fn answer(mut stream: TlsStream<TcpStream>, signals: &Signals) -> io::Resu
 async fn send(stream: &mut TlsStream<TcpStream>, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     stream.write_all(bytes.as_ref()).await?;
     stream.flush().await
+}
+
+async fn send_long(stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
+    let block = vec![b'x'; 256 * 1024];
+    for _ in 0..long_bytes() / 262_144 {
+        stream.write_all(&block).await?;
+    }
+    Ok(())
+}
+
+/// Sends [`last_bytes`], and ends TCP without TLS. The kernel does so for a process that dies.
+async fn abrupt(stream: &mut TlsStream<TcpStream>, before: &str, after: &str) -> io::Result<()> {
+    send(stream, [before.as_bytes(), &last_bytes(), after.as_bytes()].concat()).await?;
+    stream.get_mut().0.shutdown().await
 }
 
 /// Reads a body to its end, tells when its first part has come, and returns how long it was.
