@@ -10,7 +10,7 @@ use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use postern_meta::status::{ApiError, Reason};
-use postern_proxy::{BoxError, ProxyBody, ProxyError, UNREACHABLE};
+use postern_proxy::{BoxError, DeliveredBody, ProxyBody, ProxyError, UNREACHABLE};
 
 use crate::rare_line::RareLines;
 use crate::state::Refused;
@@ -25,7 +25,10 @@ pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
 
 /// The body of an answer of the cluster, as it comes.
 pub(crate) fn proxied(body: ProxyBody, is_watch: bool) -> Body {
-    if is_watch { Watch(body).boxed_unsync() } else { body.map_err(Into::into).boxed_unsync() }
+    if is_watch {
+        return Watch(body).boxed_unsync();
+    }
+    DeliveredBody::new(body).map_err(Into::into).boxed_unsync()
 }
 
 /// The answer to a watch. With its session, or with the cluster, it ends cleanly: its client watches again, and is

@@ -38,6 +38,8 @@ mod tunnels;
 mod upstream;
 mod virtual_clusters;
 
+pub use postern_proxy::STREAM_STALL;
+
 pub use local::{READY, SOCKET};
 pub use run::{AdvertisedCa, MAX_SESSION, Settings, run};
 pub use state::Clock;

@@ -15,26 +15,20 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use postern_listen::{
-    Admission, ConnectionTable, FullWarning, GuardedIo, OpenConnection, Peer, accept_until_draining,
+    Admission, ConnectionTable, FullWarning, GuardedIo, OpenConnection, Peer, UnauthenticatedLimit,
+    accept_until_draining,
 };
 use postern_proxy::BoxError;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_rustls::TlsAcceptor;
 
 use crate::answer::Body;
 use crate::serve::Agent;
 
-/// A connection that has brought no request with a valid token for this long after it was opened is closed.
-const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// A connection that has brought so many requests without a valid token, and none with one, takes no more.
 const MAX_REFUSALS: u32 = 10;
-
-/// How often a connection looks whether it has to end.
-const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The timeout for the head of a request over HTTP/1.1, idle time included.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -74,7 +68,8 @@ pub(crate) async fn serve(
     let start = |connections: &mut JoinSet<()>, stream, address| {
         let peer = Arc::new(Peer::new(address));
         let Some(open) = admitted(&agent.connections, &peer, &mut warning) else { return };
-        let connection = Connection { agent: agent.clone(), peer, refusals: Arc::default() };
+        let limit = UnauthenticatedLimit::new(peer.clone());
+        let connection = Connection { agent: agent.clone(), peer, limit, refusals: Arc::default() };
         let tls = tls.clone();
         connections.spawn(async move {
             if let Err(error) = connection.serve(stream, tls, open).await {
@@ -106,6 +101,7 @@ fn admitted(
 struct Connection {
     agent: Arc<Agent>,
     peer: Arc<Peer>,
+    limit: Arc<UnauthenticatedLimit>,
     refusals: Arc<Refusals>,
 }
 
@@ -123,10 +119,10 @@ impl Connection {
         tls: TlsAcceptor,
         open: OpenConnection,
     ) -> Result<(), BoxError> {
-        let peer = self.peer.clone();
+        let limit = self.limit.clone();
         tokio::select! {
             served = self.served(stream, tls, open) => served,
-            why = closed(&peer) => Err(why.into()),
+            why = limit.closed(|| false, || None) => Err(why.into()),
         }
     }
 
@@ -148,7 +144,11 @@ impl Connection {
 
     /// The answer to a request.
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let _answering = self.limit.begin_answer();
         let response = self.agent.answer(&self.peer, request).await;
+        if self.peer.is_authenticated() {
+            self.peer.set_stall_timeout(self.agent.stream_stall);
+        }
         if response.status() == StatusCode::UNAUTHORIZED && !self.peer.is_authenticated() {
             let before = self.refusals.count.fetch_add(1, Ordering::Relaxed);
             if before + 1 >= MAX_REFUSALS {
@@ -163,6 +163,7 @@ impl Connection {
         let mut draining = self.agent.draining.subscribe();
         tokio::select! {
             _ = draining.wait_for(|draining| *draining) => {}
+            () = self.limit.overdue() => {}
             () = self.refusals.are_too_many.notified() => {
                 tracing::debug!(address = %self.peer.address(), "a connection brought no valid token, again and again");
             }
@@ -195,9 +196,9 @@ impl Connection {
     ) -> Result<Response<Body>, Infallible> {
         let has_body = !request.body().is_end_stream();
         let mut response = self.answer(request).await;
-        if self.refusals.count.load(Ordering::Relaxed) >= MAX_REFUSALS
-            && !self.peer.is_authenticated()
-        {
+        let is_refused = self.refusals.count.load(Ordering::Relaxed) >= MAX_REFUSALS
+            && !self.peer.is_authenticated();
+        if is_refused || self.limit.is_overdue() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let is_unread = has_body && response.status() >= StatusCode::BAD_REQUEST;
@@ -228,22 +229,6 @@ impl Connection {
             () = self.last_request() => connection.as_mut().graceful_shutdown(),
         }
         Ok(connection.await?)
-    }
-}
-
-/// Waits until a connection has to end. Returns the reason.
-async fn closed(peer: &Peer) -> &'static str {
-    let opened = Instant::now();
-    let mut checks = interval_at(opened + CHECK_INTERVAL, CHECK_INTERVAL);
-    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = peer.closed() => return "another connection needed its place",
-            _ = checks.tick() => {}
-        }
-        if !peer.is_authenticated() && opened.elapsed() >= UNAUTHENTICATED_TIMEOUT {
-            return "it brought no request with a valid token";
-        }
     }
 }
 

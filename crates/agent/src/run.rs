@@ -118,6 +118,8 @@ pub struct Settings {
     pub max_offline: Duration,
     /// How long exec, attach, port-forward and the like go on at most.
     pub max_session: Duration,
+    /// How long a client may read nothing of a stream.
+    pub stream_stall: Duration,
     /// How long a shutdown waits for requests in flight.
     pub drain_timeout: Duration,
     /// Whether audit records of exec and attach contain the command.
@@ -201,7 +203,7 @@ fn new_agent(
     // A request can take two: one to its client, and one to the cluster.
     let descriptors = postern_listen::raise_descriptor_limit() / 2;
     let limits = ConnectionLimits::of_descriptors(descriptors);
-    let proxy = proxy(limits.total);
+    let proxy = proxy(limits.total, settings.stream_stall);
     let (allow_local, domain) = (settings.allow_local_upstreams, settings.cluster_domain.clone());
     let reader = Reader::new(proxy.clone(), upstream.clone(), allow_local, domain);
     Arc::new(Agent {
@@ -211,6 +213,7 @@ fn new_agent(
         upstream,
         virtual_clusters: VirtualClusters::new(reader),
         max_session: settings.max_session,
+        stream_stall: settings.stream_stall,
         audit,
         metrics: Metrics::default(),
         flow: Flow::new(FlowLimits::of_connections(limits.total)),
@@ -373,8 +376,9 @@ fn trust(ca_file: Option<&Path>, ca_digest: Option<&str>) -> anyhow::Result<Trus
 }
 
 /// The proxy that forwards requests, over at most so many connections.
-fn proxy(max_connections: usize) -> Proxy {
-    Proxy::with(Limits { max_connections, ..Limits::default() }, Arc::new(TcpDial::new()))
+fn proxy(max_connections: usize, stream_stall: Duration) -> Proxy {
+    let limits = Limits { max_connections, stream_stall, ..Limits::default() };
+    Proxy::with(limits, Arc::new(TcpDial::new()))
 }
 
 /// The names that the certificate is for.

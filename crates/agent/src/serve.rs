@@ -57,6 +57,8 @@ pub(crate) struct Agent {
     /// The routes to the virtual clusters in it.
     pub(crate) virtual_clusters: Arc<VirtualClusters>,
     pub(crate) max_session: Duration,
+    /// How long a client may read nothing of an answer.
+    pub(crate) stream_stall: Duration,
     pub(crate) audit: Arc<Audit>,
     pub(crate) metrics: Metrics,
     pub(crate) flow: Arc<Flow>,

@@ -191,6 +191,7 @@ impl Scene {
             upstream,
             virtual_clusters: VirtualClusters::new(reader),
             max_session: Duration::from_mins(1),
+            stream_stall: postern_proxy::STREAM_STALL,
             metrics: Metrics::default(),
             audit: Audit::new(queue, 1, true),
             flow: Flow::new(FlowLimits { requests: 2, long_requests: 1 }),

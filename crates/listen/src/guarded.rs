@@ -24,9 +24,6 @@ const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The length of the HTTP/2 connection preface in bytes (RFC 9113 section 3.4).
 const PREFACE_BYTES: usize = 24;
 
-/// The time after which a connection that accepts no byte is closed. It ends watches whose clients do not read.
-const WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// The most bytes that are read after the last response, and the most time for it. The longest body fits. Without it, a
 /// client that still sends would get a reset, and could lose the response (RFC 9112 section 9.6).
 const MAX_LINGER_BYTES: usize = 8 * 1024 * 1024;
@@ -37,13 +34,20 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct GuardedIo {
     inner: TlsStream<TcpStream>,
     preface: Option<(Pin<Box<Sleep>>, usize)>,
-    stalled: Option<Pin<Box<Sleep>>>,
+    stalled: Option<Stalled>,
     /// Whether the client may still send after the last response.
     lingers: Arc<AtomicBool>,
     lingering: Option<Lingering>,
     /// The entry in the table of connections. It stays also after an upgrade to another protocol. No byte is
     /// transferred after the entry is closed.
     open: OpenConnection,
+}
+
+/// A client that takes no bytes.
+#[derive(Debug)]
+struct Stalled {
+    since: Instant,
+    timer: Pin<Box<Sleep>>,
 }
 
 #[derive(Debug)]
@@ -104,16 +108,20 @@ impl GuardedIo {
         progress: Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
         let progress = self.or_closed(cx, progress);
-        if progress.is_ready() || self.open.peer.may_stall() {
+        if progress.is_ready() {
             self.stalled = None;
             return progress;
         }
-        let deadline = Instant::now() + WRITE_STALL_TIMEOUT;
-        let timer = self.stalled.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-        match timer.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
+        let since = self.stalled.as_ref().map_or_else(Instant::now, |stalled| stalled.since);
+        let deadline = self.open.peer.stall_timeout().and_then(|limit| since.checked_add(limit));
+        let Some(deadline) = deadline else { return Poll::Pending };
+        let stalled = self
+            .stalled
+            .get_or_insert_with(|| Stalled { since, timer: Box::pin(sleep_until(deadline)) });
+        if stalled.timer.deadline() != deadline {
+            stalled.timer.as_mut().reset(deadline);
         }
+        stalled.timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Reads and drops bytes until the client has closed its side.
@@ -249,6 +257,44 @@ mod tests {
         let (server, client) =
             tokio::join!(acceptor.accept(accepted), connector.connect(name, stream));
         (GuardedIo::new(server.unwrap(), false, Arc::default(), open), client.unwrap())
+    }
+
+    /// Writes until the client, which reads nothing, has stalled for too long. Returns the time.
+    async fn stalls_for(timeout: Option<Duration>) -> Duration {
+        let table = ConnectionTable::new(ConnectionLimits::of_descriptors(4));
+        let (mut server, _client) = connected(admitted(&table)).await;
+        let peer = server.open.peer.clone();
+        // The timers of tests count time only while nothing else happens.
+        tokio::time::pause();
+        let start = Instant::now();
+        let late = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if let Some(timeout) = timeout {
+                peer.set_stall_timeout(timeout);
+            }
+        };
+        let written = async {
+            let bytes = vec![0; 64 * 1024];
+            loop {
+                if let Err(error) = server.write(&bytes).await {
+                    return error.kind();
+                }
+            }
+        };
+        let (ended, ()) = tokio::join!(written, late);
+        assert_eq!(ended, io::ErrorKind::TimedOut);
+        start.elapsed()
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_given_up_after_its_timeout() {
+        let second = Duration::from_secs(1);
+        let usual = stalls_for(None).await;
+        assert!(usual >= 30 * second && usual < 32 * second, "{usual:?}");
+        // It may also change while the client takes nothing.
+        tokio::time::resume();
+        let long = stalls_for(Some(Duration::from_hours(4))).await;
+        assert!(long >= Duration::from_hours(4) && long < Duration::from_hours(5), "{long:?}");
     }
 
     /// It holds for any task that transfers bytes. After an upgrade, another task waits for the end of the connection.

@@ -7,6 +7,7 @@ mod peer;
 mod proxied;
 mod socket;
 mod table;
+mod unauthenticated;
 
 pub use accept::{FullWarning, accept_until_draining};
 pub use guarded::GuardedIo;
@@ -17,3 +18,4 @@ pub use table::{
     Admission, ConnectionLimits, ConnectionTable, Moved, OpenConnection, network,
     upstream_descriptors,
 };
+pub use unauthenticated::{Answering, UnauthenticatedLimit};

@@ -2,11 +2,15 @@
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
+
+/// The time after which a connection that takes no byte is closed. It ends watches whose clients do not read.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The client of a connection. It is unauthenticated until a request with a valid credential arrives.
 #[derive(Debug)]
@@ -20,8 +24,8 @@ pub struct Peer {
     closing: Notify,
     /// Whether the connection must end. It also ends transfers after an upgrade to another protocol.
     is_closing: AtomicBool,
-    /// Whether the client may take no bytes for long.
-    may_stall: AtomicBool,
+    /// The time for which the client may take no bytes, in milliseconds.
+    stall_timeout_millis: AtomicU64,
     /// The task that waits for bytes.
     bytes: AtomicWaker,
 }
@@ -35,7 +39,7 @@ impl Peer {
             owner: OnceLock::new(),
             closing: Notify::new(),
             is_closing: AtomicBool::new(false),
-            may_stall: AtomicBool::new(false),
+            stall_timeout_millis: AtomicU64::new(millis(STALL_TIMEOUT)),
             bytes: AtomicWaker::new(),
         }
     }
@@ -71,14 +75,16 @@ impl Peer {
         (!is_system).then_some(owner)
     }
 
-    /// Lets the client take no bytes for any time: the connection has another way to notice a dead client.
-    pub fn allow_stalls(&self) {
-        self.may_stall.store(true, Ordering::Release);
+    /// Lets the client take no bytes for this time, from now on. [`Duration::MAX`] is any time: the connection has another
+    /// way to notice a dead client.
+    pub fn set_stall_timeout(&self, timeout: Duration) {
+        self.stall_timeout_millis.store(millis(timeout), Ordering::Release);
     }
 
-    /// Whether the client may take no bytes for any time.
-    pub(crate) fn may_stall(&self) -> bool {
-        self.may_stall.load(Ordering::Acquire)
+    /// The time for which the client may take no bytes; `None` for any time.
+    pub(crate) fn stall_timeout(&self) -> Option<Duration> {
+        let millis = self.stall_timeout_millis.load(Ordering::Acquire);
+        (millis != u64::MAX).then(|| Duration::from_millis(millis))
     }
 
     /// Closes the connection.
@@ -102,4 +108,8 @@ impl Peer {
     pub async fn closed(&self) {
         self.closing.notified().await;
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use postern_agent::{AdvertisedCa, ClusterDomain, MAX_SESSION};
+use postern_agent::{AdvertisedCa, ClusterDomain, MAX_SESSION, STREAM_STALL};
 use postern_client::ServerUrl;
 use postern_server::{Source as _, System, host_name};
 use tokio::signal::unix::{SignalKind, signal};
@@ -124,6 +124,10 @@ pub(crate) struct Agent {
     #[arg(long, env = "POSTERN_AGENT_MAX_SESSION", value_name = "DURATION")]
     max_session: Option<String>,
 
+    /// How long a client may read nothing of a log, exec or other stream, before the stream ends [default: 4h]
+    #[arg(long, env = "POSTERN_AGENT_STREAM_STALL", value_name = "DURATION")]
+    stream_stall: Option<String>,
+
     /// How long a shutdown waits for requests in flight [default: 10s]
     #[arg(long, env = "POSTERN_AGENT_DRAIN_TIMEOUT", value_name = "DURATION")]
     drain_timeout: Option<String>,
@@ -185,6 +189,7 @@ impl Agent {
             proxy,
             max_offline: of("max-offline", &self.max_offline, Duration::from_hours(24))?,
             max_session,
+            stream_stall: of("stream-stall", &self.stream_stall, STREAM_STALL)?,
             drain_timeout: of("drain-timeout", &self.drain_timeout, Duration::from_secs(10))?,
             server: self.server,
             ca_file: self.ca_file,

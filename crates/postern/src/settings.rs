@@ -194,6 +194,11 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_MAX_SESSION", value_name = "DURATION")]
     max_session: Option<String>,
 
+    /// How long a client may read nothing of a log, exec or other stream of a cluster, before the stream ends
+    /// [default: 4h]
+    #[arg(long, env = "POSTERN_STREAM_STALL", value_name = "DURATION")]
+    stream_stall: Option<String>,
+
     /// The URL at which clients reach this server, and the issuer of endpoint tokens. It must be the same on every
     /// server of a store [default: https://HOST:PORT, from the first --host and the port of --listen]
     #[arg(long, env = "POSTERN_EXTERNAL_URL", value_name = "URL")]
@@ -456,6 +461,7 @@ impl Serve {
             );
         }
         let defaults = GatewaySettings::default();
+        let stall = self.stream_stall.as_deref();
         Ok(GatewaySettings {
             upstream_addresses: self.upstream_addresses()?,
             forward_groups: self.forward_groups.clone(),
@@ -464,6 +470,7 @@ impl Serve {
                 self.max_session.as_deref(),
                 defaults.max_session,
             )?,
+            stream_stall: duration("stream-stall", stall, defaults.stream_stall)?,
         })
     }
 
@@ -573,6 +580,7 @@ impl Serve {
             upstream_deny: list_or(self.upstream_deny, other.upstream_deny),
             forward_groups: list_or(self.forward_groups, other.forward_groups),
             max_session: self.max_session.or(other.max_session),
+            stream_stall: self.stream_stall.or(other.stream_stall),
             audit_before_answer: self.audit_before_answer.or(other.audit_before_answer),
             audit_exec_commands: self.audit_exec_commands.or(other.audit_exec_commands),
             db_cache_mib: self.db_cache_mib.or(other.db_cache_mib),

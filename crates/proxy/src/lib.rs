@@ -9,8 +9,10 @@
 
 mod address;
 mod body;
+mod carry;
 mod connect;
 mod counts;
+mod delivery;
 mod dial;
 mod error;
 mod exchange;
@@ -37,13 +39,14 @@ mod tests;
 pub use address::{InvalidNetwork, UpstreamAddresses};
 pub use body::ProxyBody;
 pub use counts::Counts;
+pub use delivery::DeliveredBody;
 pub use dial::{Dial, DialFuture, Liveness, Resolve, ResolveFuture, Stream, Target, TcpDial};
 pub use error::{BoxError, Failure, ProxyError, UNREACHABLE};
 pub use forward::{Forward, Renewal};
 pub use proxy::Proxy;
 pub use secret_bytes::SecretBytes;
 pub use session::{Session, SessionEnd};
-pub use shared::Limits;
+pub use shared::{Limits, STREAM_STALL};
 pub use tunnels::Tunnels;
 pub use upstream::Upstream;
 pub use upstream_config::{ClientCertificate, UpstreamConfig, UpstreamError};

@@ -23,6 +23,8 @@ pub enum SessionEnd {
     Deadline,
     /// The proxy is shutting down.
     Drain,
+    /// A side of an upgraded connection took no byte for [`Limits::stream_stall`](crate::Limits::stream_stall).
+    Stalled,
 }
 
 impl fmt::Display for SessionEnd {
@@ -31,6 +33,7 @@ impl fmt::Display for SessionEnd {
             Self::Revoked => "the session was ended: it is no longer allowed",
             Self::Deadline => "the session has reached its longest time",
             Self::Drain => "the session was ended: the server is shutting down",
+            Self::Stalled => "the session was ended: one side took nothing for too long",
         })
     }
 }

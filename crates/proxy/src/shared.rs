@@ -12,6 +12,9 @@ use crate::counts::Counters;
 use crate::dial::Dial;
 use crate::error::ProxyError;
 
+/// How long a client of a stream may read nothing: a pager in a terminal is left alone for a while.
+pub const STREAM_STALL: Duration = Duration::from_hours(4);
+
 /// The limits of a proxy. Its caller limits the number of requests and bodies.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -31,6 +34,8 @@ pub struct Limits {
     /// A client that asks with `Expect: 100-continue` is made to send its body after this time,
     /// when the upstream says nothing.
     pub continue_timeout: Duration,
+    /// A side of an upgraded connection that takes no byte for this time ends it.
+    pub stream_stall: Duration,
 }
 
 impl Default for Limits {
@@ -43,6 +48,7 @@ impl Default for Limits {
             connect_timeout: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
             continue_timeout: Duration::from_secs(1),
+            stream_stall: STREAM_STALL,
         }
     }
 }

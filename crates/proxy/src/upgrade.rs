@@ -5,22 +5,19 @@ use std::time::Duration;
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::copy_bidirectional_with_sizes;
 use tokio::time::timeout;
 
+use crate::carry::carry;
 use crate::error::ProxyError;
 use crate::link::Link;
 use crate::session::{Session, SessionEnd};
 use crate::shared::Counted;
 
-/// Bytes under way in each direction.
-const PUMP_BYTES: usize = 16 * 1024;
-
 /// After the upstream has switched, the client has this long to take the answer that says so.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Pumps bytes both ways. When one side has no more to say, the other is told, and may go on. The
-/// session's end closes both sides at once.
+/// Pumps bytes both ways. When one side has no more to say, the other is told, and may go on. The end of the session
+/// closes both sides at once.
 pub(crate) async fn pump(
     client: OnUpgrade,
     upstream: OnUpgrade,
@@ -34,18 +31,15 @@ pub(crate) async fn pump(
     let pumped = async {
         let both = async { tokio::try_join!(client, upstream) };
         // The client went before it was told.
-        let Ok(Ok((client, upstream))) = timeout(HANDOVER_TIMEOUT, both).await else { return };
+        let Ok(Ok((client, upstream))) = timeout(HANDOVER_TIMEOUT, both).await else { return None };
         let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-        // An error of either side ends the session, as its end does. Neither side can be told any
-        // more.
-        let _ =
-            copy_bidirectional_with_sizes(&mut client, &mut upstream, PUMP_BYTES, PUMP_BYTES).await;
+        carry(&mut client, &mut upstream, shared.limits.stream_stall).await
     };
     let end = tokio::select! {
         biased;
         end = poll_fn(|cx| session.poll_ended(cx)) => Some(end),
         () = shared.ending.cancelled() => Some(SessionEnd::Drain),
-        () = pumped => None,
+        end = pumped => end,
     };
     if let Some(end) = end {
         shared.counters.count_failure(ProxyError::SessionEnded(end).failure());

@@ -26,6 +26,7 @@ use tokio_websockets::{
     ClientBuilder, CloseCode, Config, Limits, Message, ServerBuilder, WebSocketStream,
 };
 
+use crate::reading_end::ReadingEnd;
 use crate::stream::TunnelStream;
 
 /// The time after which an end that has sent nothing sends a heartbeat. Load balancers close connections on which
@@ -81,7 +82,7 @@ pub fn server_end<S>(io: S) -> (TunnelStream, impl Future<Output = End> + Send)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    start(ServerBuilder::new().config(config()).limits(limits()).serve(io))
+    start(ServerBuilder::new().config(config()).limits(limits()).serve(ReadingEnd::new(io)))
 }
 
 /// The agent's end of a tunnel: its stream, and the future that carries it until its end.
@@ -89,7 +90,7 @@ pub fn agent_end<S>(io: S) -> (TunnelStream, impl Future<Output = End> + Send)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    start(ClientBuilder::new().config(config()).limits(limits()).take_over(io))
+    start(ClientBuilder::new().config(config()).limits(limits()).take_over(ReadingEnd::new(io)))
 }
 
 fn config() -> Config {
@@ -271,8 +272,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Carrier<S> {
         Ok(())
     }
 
-    /// Sends the bytes that are left, and a close.
+    /// Sends the bytes that are left, and a close. Then it reads until the other end has closed, too: a connection that is
+    /// closed with unread bytes is reset, and the reset could overtake the last bytes.
     async fn finish(&mut self) {
+        self.send_rest().await;
+        while let Some(Ok(message)) = self.messages.next().await {
+            if message.is_close() {
+                return;
+            }
+        }
+    }
+
+    async fn send_rest(&mut self) {
         while !self.has_said_all {
             let Ok(chunk) = read_chunk(&mut self.from_user).await else { break };
             self.has_said_all = chunk.is_empty();

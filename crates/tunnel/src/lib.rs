@@ -6,6 +6,7 @@
 
 mod carry;
 mod protocol;
+mod reading_end;
 mod stream;
 
 #[cfg(test)]

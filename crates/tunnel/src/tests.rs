@@ -104,6 +104,46 @@ async fn a_lost_tunnel_is_an_error_and_not_an_end() {
     assert_eq!(ends(&mut tasks).await, End::Lost);
 }
 
+/// The other end has sent its last bytes and is gone. This end still writes, which fails, and its user is slow.
+#[tokio::test(start_paused = true)]
+async fn bytes_before_a_loss_arrive_while_this_end_writes() {
+    let (own, mut peer) = duplex(256 * 1024);
+    let (mut agent, carried) = agent_end(own);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(carried);
+    let said = pattern(7, 100 * 1000);
+    for piece in said.chunks(1000) {
+        let length = u16::try_from(piece.len()).unwrap().to_be_bytes();
+        peer.write_all(&[&[0x82, 126][..], &length, piece].concat()).await.unwrap();
+    }
+    drop(peer);
+    agent.write_all(b"unheard").await.unwrap();
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let mut read = vec![0; said.len()];
+    agent.read_exact(&mut read).await.unwrap();
+    assert!(read == said);
+    agent.read(&mut [0; 8]).await.unwrap_err();
+    assert_eq!(ends(&mut tasks).await, End::Lost);
+}
+
+/// A connection that is closed with unread bytes is reset, and the last bytes could be lost.
+#[tokio::test(start_paused = true)]
+async fn an_end_that_has_closed_still_reads_until_the_other_one_closes() {
+    let (mut agent, mut peer, mut tasks) = raw_tunnel();
+    agent.write_all(b"last").await.unwrap();
+    drop(agent);
+    // A masked binary message of 4 bytes, and a masked close with its code.
+    let mut sent = [0; 2 + 4 + 4 + 2 + 4 + 2];
+    peer.read_exact(&mut sent).await.unwrap();
+    assert_eq!((sent[0], sent[10]), (0x82, 0x88));
+    // More than the connection holds is taken.
+    for _ in 0..100 {
+        peer.write_all(&[&[0x82, 126, 0, 200][..], &[0; 200]].concat()).await.unwrap();
+    }
+    peer.write_all(&[0x88, 0]).await.unwrap();
+    assert_eq!(ends(&mut tasks).await, End::Done);
+}
+
 #[tokio::test(start_paused = true)]
 async fn two_idle_ends_stay_and_a_silent_one_is_noticed_within_45_seconds() {
     let (mut server, mut agent, tasks) = tunnel();

@@ -1,5 +1,7 @@
 //! Streams that are slow, long, half closed, broken off or malformed, by each way to the upstream that makes them.
 
+use std::time::Duration;
+
 use postern_tests::http::Client;
 use postern_tests::{Home, wait};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -7,7 +9,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::scene::Scene;
-use super::upstream::{ANSWER, EXEC, MALFORMED, Upstream, long_bytes};
+use super::upstream::{
+    ANSWER, ENDS_ABRUPTLY, EXEC, LISTENS, MALFORMED, SAYS_MUCH, Upstream, last_bytes, long_bytes,
+};
 
 /// The memory that a stream may cost, in MB. It is far below the bytes that are sent.
 const MOST_MEMORY_MB: u64 = 64;
@@ -34,6 +38,16 @@ impl Way {
     async fn works(&self) {
         let reply = self.client.get(&self.answer("good")).send().await;
         assert_eq!(reply.expect_text(201), "took 0", "{}", self.name);
+    }
+
+    /// Begins a stream.
+    async fn upgraded(&self, path: &str) -> TlsStream<TcpStream> {
+        let headers = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\
+                       X-Stream-Protocol-Version: v4.channel.k8s.io\r\n";
+        let mut stream = self.begin("POST", &self.path(path), headers).await;
+        let head = read_head(&mut stream).await;
+        assert!(head.starts_with("HTTP/1.1 101"), "{}: {head}", self.name);
+        stream
     }
 
     /// Sends the head of a request, and returns the connection.
@@ -107,16 +121,73 @@ async fn what_is_broken_off_has_no_clean_end() {
 async fn what_is_half_closed_still_answers() {
     let (_upstream, _scene, ways) = start().await;
     for way in &ways {
-        let headers = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\
-                       X-Stream-Protocol-Version: v4.channel.k8s.io\r\n";
-        let mut stream = way.begin("POST", &way.path(EXEC), headers).await;
-        let head = read_head(&mut stream).await;
-        assert!(head.starts_with("HTTP/1.1 101"), "{}: {head}", way.name);
+        let mut stream = way.upgraded(EXEC).await;
         stream.write_all(b"this").await.unwrap();
         stream.shutdown().await.unwrap();
         let mut rest = String::new();
         wait::within("the answer", stream.read_to_string(&mut rest)).await.unwrap();
         assert_eq!(rest, "this and that is all", "{}", way.name);
+    }
+}
+
+/// kubectl reads the exit status of a command from the last bytes.
+#[tokio::test]
+async fn the_last_bytes_before_an_abrupt_end_arrive_both_ways() {
+    const ROUNDS: usize = 9;
+    let (upstream, _scene, ways) = start().await;
+    let said = last_bytes();
+    for way in &ways {
+        for round in 0..ROUNDS {
+            let mut stream = way.upgraded(ENDS_ABRUPTLY).await;
+            let mut rest = Vec::new();
+            let _ = wait::within("the end", stream.read_to_end(&mut rest)).await;
+            assert!(rest == said, "{} {round}: {} bytes of a stream", way.name, rest.len());
+
+            let headers = "Connection: close\r\n";
+            let mut log = way.begin("GET", &way.answer("abrupt"), headers).await;
+            let head = read_head(&mut log).await;
+            assert!(head.starts_with("HTTP/1.1 200"), "{}: {head}", way.name);
+            let mut body = Vec::new();
+            let _ = wait::within("the end", log.read_to_end(&mut body)).await;
+            assert!(!body.ends_with(b"0\r\n\r\n"), "{}: it looks complete", way.name);
+            let taken = body.len();
+            assert!(taken >= said.len(), "{} {round}: {taken} bytes of a log", way.name);
+
+            let mut stream = way.upgraded(LISTENS).await;
+            stream.write_all(&said).await.unwrap();
+            stream.flush().await.unwrap();
+            // Only TCP ends: the kernel does so for a process that dies.
+            stream.get_mut().0.shutdown().await.unwrap();
+            let heard = || upstream.signals.heard.lock().unwrap().pop();
+            let heard = wait::until("the upstream", async || heard()).await;
+            assert_eq!(heard, said.len(), "{} {round}", way.name);
+        }
+        way.works().await;
+    }
+}
+
+/// A pager waits for its reader. The pause is longer than any other client may read nothing.
+#[tokio::test]
+async fn a_client_that_pauses_keeps_its_log_and_its_exec() {
+    const PAUSE: Duration = Duration::from_secs(40);
+    let (_upstream, scene, ways) = start().await;
+    let mut streams = Vec::new();
+    for way in &ways {
+        let mut log = way.begin("GET", &way.answer("long"), "Connection: close\r\n").await;
+        let head = read_head(&mut log).await;
+        assert!(head.starts_with("HTTP/1.1 200"), "{}: {head}", way.name);
+        streams.push((&way.name, "log", log));
+        streams.push((&way.name, "exec", way.upgraded(SAYS_MUCH).await));
+    }
+    let processes = [scene.central.id(), scene.agent.id()];
+    let before = processes.map(peak_memory_mb);
+    tokio::time::sleep(PAUSE).await;
+    for (id, before) in processes.into_iter().zip(before) {
+        let after = peak_memory_mb(id);
+        assert!(after <= before + 8, "paused streams are gathered: {before} MB became {after} MB");
+    }
+    for (way, what, stream) in &mut streams {
+        assert_eq!(read_body(stream, long_bytes()).await, long_bytes(), "{way}: {what}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use postern_tests::{Form, Home, Kubeconfig, TlsServer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,6 +15,20 @@ pub(crate) const ANSWER: &str = "/api/v1/namespaces/default/pods/p/proxy/";
 
 /// Where connections are upgraded.
 pub(crate) const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=sh";
+
+/// Where an upgraded connection says [`last_bytes`] and ends without the end of TLS.
+pub(crate) const ENDS_ABRUPTLY: &str = "/api/v1/namespaces/default/pods/p/exec?command=abrupt";
+
+/// Where an upgraded connection is read to its end, and its length is then in [`Signals::heard`].
+pub(crate) const LISTENS: &str = "/api/v1/namespaces/default/pods/p/exec?command=listen";
+
+/// Where an upgraded connection says as much as the long answer.
+pub(crate) const SAYS_MUCH: &str = "/api/v1/namespaces/default/pods/p/exec?command=much";
+
+/// What is said before an abrupt end: more than one record of TLS, and more than one buffer on the way.
+pub(crate) fn last_bytes() -> Vec<u8> {
+    (0..50_000).map(|at: u32| u8::try_from(at % 251).expect("less than 256")).collect()
+}
 
 /// The answer to an agent that asks for itself what it may do.
 const MAY_IMPERSONATE: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}"#;
@@ -47,6 +61,9 @@ pub(crate) const MALFORMED: [(&str, bool); 16] = [
     ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n", true),
 ];
 
+const SWITCHED: &str =
+    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+
 /// The cluster, which ends with the test.
 pub(crate) struct Upstream {
     server: Kubeconfig,
@@ -60,6 +77,8 @@ pub(crate) struct Signals {
     pub(crate) go: Notify,
     /// A part of a request has come.
     pub(crate) seen: Notify,
+    /// The lengths of what was said to [`LISTENS`].
+    pub(crate) heard: Mutex<Vec<usize>>,
 }
 
 impl Upstream {
@@ -103,6 +122,23 @@ async fn answer(mut stream: TlsStream<TcpStream>, signals: &Signals) -> io::Resu
     });
     let name = path.strip_prefix(ANSWER).unwrap_or(path);
     match name {
+        ENDS_ABRUPTLY => return abrupt(&mut stream, SWITCHED, "").await,
+        SAYS_MUCH => {
+            send(&mut stream, SWITCHED).await?;
+            send_long(&mut stream).await?;
+        }
+        LISTENS => {
+            send(&mut stream, SWITCHED).await?;
+            let mut received = Vec::new();
+            // It may end without the end of TLS.
+            let _ = stream.read_to_end(&mut received).await;
+            signals.heard.lock().expect("no panic").push(received.len());
+        }
+        "abrupt" => {
+            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let head = format!("{head}{:x}\r\n", last_bytes().len());
+            return abrupt(&mut stream, &head, "\r\n").await;
+        }
         _ if head.contains("\r\nupgrade: ") => upgraded(&mut stream).await?,
         "slow" => {
             let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -119,10 +155,7 @@ async fn answer(mut stream: TlsStream<TcpStream>, signals: &Signals) -> io::Resu
         "long" => {
             let long = long_bytes();
             send(&mut stream, format!("HTTP/1.1 200 OK\r\nContent-Length: {long}\r\n\r\n")).await?;
-            let block = vec![b'x'; 256 * 1024];
-            for _ in 0..long / 262_144 {
-                stream.write_all(&block).await?;
-            }
+            send_long(&mut stream).await?;
         }
         _ if name.starts_with("malformed-") => {
             let number = name.trim_start_matches("malformed-").parse::<usize>();
@@ -148,6 +181,20 @@ async fn send(stream: &mut TlsStream<TcpStream>, bytes: impl AsRef<[u8]>) -> io:
     stream.flush().await
 }
 
+async fn send_long(stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
+    let block = vec![b'x'; 256 * 1024];
+    for _ in 0..long_bytes() / 262_144 {
+        stream.write_all(&block).await?;
+    }
+    Ok(())
+}
+
+/// Sends [`last_bytes`], and ends TCP without TLS. The kernel does so for a process that dies.
+async fn abrupt(stream: &mut TlsStream<TcpStream>, before: &str, after: &str) -> io::Result<()> {
+    send(stream, [before.as_bytes(), &last_bytes(), after.as_bytes()].concat()).await?;
+    stream.get_mut().0.shutdown().await
+}
+
 /// Reads a body to its end, tells when its first part has come, and returns how long it was.
 async fn take(
     stream: &mut TlsStream<TcpStream>,
@@ -170,9 +217,7 @@ async fn take(
 
 /// Reads until the client has said that nothing more comes, and only then sends all of it back.
 async fn upgraded(stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
-    let head =
-        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
-    send(stream, head).await?;
+    send(stream, SWITCHED).await?;
     let mut received = Vec::new();
     stream.read_to_end(&mut received).await?;
     received.extend_from_slice(b" and that is all");

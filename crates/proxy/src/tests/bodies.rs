@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::Request;
+use http::{Request, Version};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Empty, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -414,4 +414,51 @@ async fn a_reset_is_an_error_of_the_body() {
     };
     assert!(matches!(error, ProxyError::Lost { .. }), "{error}");
     until(&proxy, |counts| counts.connections == 0).await;
+}
+
+/// An answer whose length is unknown, such as a log, fails after its last bytes have left. A client that pauses gets them,
+/// too.
+#[tokio::test]
+async fn the_last_bytes_before_a_failure_arrive() {
+    for length in [5, 70_000] {
+        for version in [Version::HTTP_11, Version::HTTP_2] {
+            let upstream = RawUpstream::start(move |_, mut raw| async move {
+                raw.head().await;
+                let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+                raw.send(format!("{head}{length:x}\r\n{}\r\n", "x".repeat(length))).await;
+                // The last chunk is missing.
+            })
+            .await;
+            let proxy = Proxy::new();
+            let (received, is_broken) = received(&proxy, &upstream, version).await;
+            assert_eq!(received, length, "{version:?}");
+            assert!(is_broken, "{version:?} {length}");
+        }
+    }
+}
+
+/// The bytes of an answer that a client gets through a connection which holds few bytes, and whether the answer broke off.
+async fn received(proxy: &Proxy, upstream: &RawUpstream, version: Version) -> (usize, bool) {
+    let (client, _served) = Front::on_a_pipe(proxy, &upstream.upstream(), forward, 4096);
+    let io = TokioIo::new(client.stream);
+    let request = Request::get("http://front/x").body(Empty::<Bytes>::new()).unwrap();
+    let mut tasks = JoinSet::new();
+    let response = if version == Version::HTTP_2 {
+        let shaken = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await;
+        let (mut sender, connection) = shaken.unwrap();
+        tasks.spawn(async move { drop(connection.await) });
+        soon(sender.send_request(request)).await.unwrap()
+    } else {
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tasks.spawn(async move { drop(connection.await) });
+        soon(sender.send_request(request)).await.unwrap()
+    };
+    let (mut body, mut received) = (response.into_body(), 0);
+    loop {
+        match soon(body.frame()).await {
+            Some(Ok(frame)) => received += frame.into_data().map_or(0, |bytes| bytes.len()),
+            Some(Err(_)) => return (received, true),
+            None => return (received, false),
+        }
+    }
 }

@@ -23,8 +23,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::{
-    BoxError, Counts, Dial, DialFuture, Forward, Proxy, ProxyBody, ProxyError, SecretBytes, Stream,
-    Target, Upstream, UpstreamAddresses, UpstreamConfig,
+    BoxError, Counts, DeliveredBody, Dial, DialFuture, Forward, Proxy, ProxyBody, ProxyError,
+    SecretBytes, Stream, Target, Upstream, UpstreamAddresses, UpstreamConfig,
 };
 
 /// No test takes this long; one that waits for nothing fails.
@@ -252,7 +252,9 @@ async fn answer(
 ) -> Result<Answer, Infallible> {
     let forward = made(request.uri());
     Ok(match proxy.forward(upstream, request, forward).await {
-        Ok(response) => response.map(|body| body.map_err(BoxError::from).boxed_unsync()),
+        Ok(response) => {
+            response.map(|body| DeliveredBody::new(body).map_err(BoxError::from).boxed_unsync())
+        }
         Err(error) => {
             let text = Full::new(Bytes::from(error.to_string()));
             let body = text.map_err(|never| match never {}).boxed_unsync();

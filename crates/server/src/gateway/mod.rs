@@ -27,7 +27,7 @@ use postern_auth::endpoint_token::cluster_issuer_audience;
 use postern_auth::gateway_path::GatewayTarget;
 use postern_listen::{raise_descriptor_limit, upstream_descriptors};
 use postern_meta::status::ApiError;
-use postern_proxy::{Limits, Proxy, TcpDial, Upstream, UpstreamAddresses};
+use postern_proxy::{Limits, Proxy, STREAM_STALL, TcpDial, Upstream, UpstreamAddresses};
 use postern_registry::clock::Source;
 use postern_registry::registry::Registry;
 
@@ -52,6 +52,8 @@ pub struct GatewaySettings {
     pub forward_groups: Vec<String>,
     /// The maximum duration of exec, attach, port-forward and other streams.
     pub max_session: Duration,
+    /// The time for which a client may read nothing of a stream or a response of a target.
+    pub stream_stall: Duration,
 }
 
 impl Default for GatewaySettings {
@@ -60,6 +62,7 @@ impl Default for GatewaySettings {
             upstream_addresses: UpstreamAddresses::default(),
             forward_groups: Vec::new(),
             max_session: DEFAULT_MAX_SESSION,
+            stream_stall: STREAM_STALL,
         }
     }
 }
@@ -86,7 +89,8 @@ impl Gateway {
         let tunnels = TunnelRegistry::new(server, source, max_connections);
         let upstreams =
             Upstreams::new(settings.upstream_addresses.clone(), tunnels.clone(), members);
-        let limits = Limits { max_connections, ..Limits::default() };
+        let stream_stall = settings.stream_stall;
+        let limits = Limits { max_connections, stream_stall, ..Limits::default() };
         let proxy = Proxy::with(limits, Arc::new(TcpDial::new()));
         Self { settings, proxy, upstreams, tunnels, short_tokens: ShortTokens::default() }
     }
@@ -121,6 +125,11 @@ impl Gateway {
     /// The groups of callers that are forwarded to clusters.
     pub(crate) fn forward_groups(&self) -> &[String] {
         &self.settings.forward_groups
+    }
+
+    /// The time for which a client may read nothing of a target's response.
+    pub(crate) fn stream_stall(&self) -> Duration {
+        self.settings.stream_stall
     }
 
     /// The tunnels that agents have opened.

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,28 +17,20 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use postern_listen::{GuardedIo, Moved, OpenConnection, read_proxy_header};
+use postern_listen::{GuardedIo, Moved, OpenConnection, UnauthenticatedLimit, read_proxy_header};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, MissedTickBehavior, Sleep, interval_at, sleep, sleep_until};
+use tokio::time::{Sleep, sleep};
 use tokio_rustls::TlsAcceptor;
 
 use super::sending::{Outgoing, Sending, Transfer};
 use crate::metrics::connections::Closed;
 use crate::pipeline::{self, Client, Reply, ResponseGuard, Server, charge_stream};
+use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
 
 /// The timeout for the head of a request over HTTP/1.1, including idle time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The time after which a connection without a request with a valid key is closed.
-const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How much longer such a connection stays while a request that has arrived is answered. It takes no further one.
-const LAST_ANSWER_TIME: Duration = Duration::from_secs(30);
-
-/// How often a connection checks whether it must end.
-const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long an HTTP/2 connection that begins during the shutdown serves requests until it announces its end: its client would
 /// otherwise connect again for each request.
@@ -90,25 +82,7 @@ pub(super) struct Connection {
     pub(super) client: Arc<Client>,
     unauthenticated: UnauthenticatedStreams,
     outgoing: Arc<Outgoing>,
-    opened: Instant,
-    /// The requests that have arrived without a body, and are being answered.
-    answering: Arc<AtomicUsize>,
-}
-
-/// One of [`Connection::answering`], until it is dropped.
-struct Answering(Arc<AtomicUsize>);
-
-impl Answering {
-    fn begin(all: &Arc<AtomicUsize>) -> Self {
-        all.fetch_add(1, Ordering::AcqRel);
-        Self(all.clone())
-    }
-}
-
-impl Drop for Answering {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
+    limit: Arc<UnauthenticatedLimit>,
 }
 
 impl Connection {
@@ -119,8 +93,9 @@ impl Connection {
         unauthenticated: Arc<Semaphore>,
     ) -> Self {
         let unauthenticated = UnauthenticatedStreams::new(unauthenticated);
-        let (opened, answering) = (Instant::now(), Arc::default());
-        Self { server, client, unauthenticated, outgoing: Outgoing::new(), opened, answering }
+        let limit = UnauthenticatedLimit::new(client.peer.clone());
+        let outgoing = Outgoing::new(server.gateway().stream_stall());
+        Self { server, client, unauthenticated, outgoing, limit }
     }
 
     /// Serves the connection until it ends, must end, or is upgraded to another protocol. `open` is the entry in the
@@ -146,41 +121,20 @@ impl Connection {
 
     /// Waits until the connection must end. Returns the reason.
     async fn closed(&self) -> &'static str {
-        let counts = &self.server.metrics().connections;
-        let mut checks = interval_at(self.opened + CHECK_INTERVAL, CHECK_INTERVAL);
-        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = self.client.peer.closed() => return "it was closed to make room for another connection",
-                _ = checks.tick() => {}
-            }
-            let is_answering =
-                self.answering.load(Ordering::Acquire) > 0 || self.outgoing.has_unsent();
-            let last = if is_answering { LAST_ANSWER_TIME } else { Duration::ZERO };
-            if !self.client.is_authenticated()
-                && self.opened.elapsed() >= UNAUTHENTICATED_TIMEOUT + last
-            {
-                counts.count_closed(Closed::Unauthenticated);
-                return "it sent no request with a valid key in time";
-            }
-            if self.outgoing.is_stalled() {
-                counts.count_closed(Closed::Stalled);
-                return "its client does not read the responses";
-            }
-        }
+        let stalled = || {
+            let is_stalled = self.outgoing.is_stalled();
+            is_stalled.then(|| {
+                self.server.metrics().connections.count_closed(Closed::Stalled);
+                "its client does not read the responses"
+            })
+        };
+        self.limit.closed(|| self.outgoing.has_unsent(), stalled).await
     }
 
-    /// Whether the connection takes no further request, because none had a valid key in time.
-    fn is_overdue(&self) -> bool {
-        !self.client.is_authenticated() && self.opened.elapsed() >= UNAUTHENTICATED_TIMEOUT
-    }
-
-    /// Waits until the connection takes no further request for this reason.
+    /// Waits until the connection takes no further request, because none had a valid key in time.
     async fn overdue(&self) {
-        sleep_until(self.opened + UNAUTHENTICATED_TIMEOUT).await;
-        if !self.is_overdue() {
-            std::future::pending::<()>().await;
-        }
+        self.limit.overdue().await;
+        self.server.metrics().connections.count_closed(Closed::Unauthenticated);
     }
 
     async fn served(
@@ -237,7 +191,7 @@ impl Connection {
                     return Ok::<_, Infallible>(sending(reply, transfer));
                 };
                 if socket.may_stall() {
-                    connection.client.peer.allow_stalls();
+                    connection.client.peer.set_stall_timeout(Duration::MAX);
                 }
                 *switched.lock() = Some((socket, reply.guard));
                 Ok(reply.response.map(|body| Sending::unguarded(body, transfer)))
@@ -253,6 +207,7 @@ impl Connection {
         );
         let ended = tokio::select! {
             ended = connection.as_mut() => Some(ended),
+            () = self.overdue() => None,
             _ = draining.wait_for(|draining| *draining) => None,
         };
         if let Some(ended) = ended {
@@ -274,9 +229,10 @@ impl Connection {
         let (parts, incoming) = request.into_parts();
         let (body, leftover) = IncomingBody::with_leftover(incoming, &parts.headers);
         let request = Request::from_parts(parts, body);
-        let answering = leftover.is_none().then(|| Answering::begin(&self.answering));
+        let answering = self.limit.begin_answer();
         let mut reply = pipeline::handle(&self.server, &self.client, request, None).await;
         drop(answering);
+        self.allow_pauses(&reply);
         let is_unread = match leftover {
             Some(leftover) => !leftover.read().await,
             None => false,
@@ -285,7 +241,7 @@ impl Connection {
             lingers.store(true, Ordering::Release);
         }
         let switches = reply.response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let is_last = self.server.is_ending() || self.is_overdue();
+        let is_last = self.server.is_ending() || self.limit.is_overdue();
         if is_unread || (is_last && !switches) {
             let close = HeaderValue::from_static("close");
             reply.response.headers_mut().insert(header::CONNECTION, close);
@@ -329,9 +285,10 @@ impl Connection {
         let (body, leftover) = IncomingBody::with_leftover(incoming, &parts.headers);
         let request = Request::from_parts(parts, body);
         let stream = transfer.take_stream();
-        let answering = leftover.is_none().then(|| Answering::begin(&self.answering));
+        let answering = self.limit.begin_answer();
         let mut reply = pipeline::handle(&self.server, &self.client, request, stream).await;
         drop(answering);
+        self.allow_pauses(&reply);
         if reply.guard.is_refused {
             return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
         }
@@ -346,6 +303,14 @@ impl Connection {
             transfer.release_unauthenticated_permits();
         }
         Ok(sending(reply, transfer))
+    }
+
+    /// Lets the client of a target's response read nothing for long, also after an upgrade. Responses of the server
+    /// itself are aborted earlier.
+    fn allow_pauses(&self, reply: &Reply) {
+        if matches!(reply.response.body(), Body::Proxied(_)) {
+            self.client.peer.set_stall_timeout(self.server.gateway().stream_stall());
+        }
     }
 
     /// Counts an unauthenticated stream for the owner of the connection, if there is one now. Returns whether it is
@@ -476,6 +441,7 @@ mod tests {
     use http_body_util::Empty;
     use hyper_util::rt::TokioExecutor;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio::time::Instant;
 
     use super::*;
 

@@ -3,9 +3,9 @@
 use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,14 +21,17 @@ use crate::pipeline::ResponseGuard;
 use crate::wire::body::Body;
 use crate::wire::list::{CHUNK_BYTES, SMALL_BODY_BYTES};
 
-/// The time without progress after which a response is aborted.
-pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time without progress after which a response is aborted. Responses of targets have a longer one.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time after which a slow response releases its slot, so that other requests are served. Its bytes stay counted.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The unsent bytes of one response at which no further chunk is made: one chunk is sent while the next is made.
 const MAX_OUTSTANDING_BYTES: usize = CHUNK_BYTES + 1;
+
+/// The most bytes of a chunk of a target's response. Its client may read nothing for hours, and two chunks are then unsent.
+const PATIENT_CHUNK_BYTES: usize = CHUNK_BYTES / 2;
 
 /// The unsent chunks of one connection.
 pub(super) struct Outgoing {
@@ -37,6 +40,10 @@ pub(super) struct Outgoing {
     outstanding: AtomicUsize,
     /// When the last chunk was sent, in milliseconds after `start`.
     progress: AtomicU64,
+    /// The responses of targets that are being sent.
+    patient: AtomicUsize,
+    /// The time without progress after which one of these is aborted.
+    stream_stall: Duration,
 }
 
 /// The unsent chunks of one response.
@@ -53,6 +60,8 @@ pub(super) struct Transfer {
     unauthenticated: Mutex<Vec<OwnedSemaphorePermit>>,
     /// The charge of the stream, until the request takes it.
     stream: Mutex<Option<Charge>>,
+    /// Whether it is the response of a target, whose client may pause for long.
+    is_patient: AtomicBool,
 }
 
 /// A response that is being sent.
@@ -64,6 +73,8 @@ pub(super) struct Sending {
     /// When the first bytes were requested.
     started: Option<Instant>,
     transfer: Arc<Transfer>,
+    /// Why the body failed, while its last chunks are sent.
+    failed: Option<Aborted>,
 }
 
 /// A chunk, which is counted until it is sent or dropped.
@@ -96,11 +107,13 @@ impl fmt::Display for Aborted {
 impl Error for Aborted {}
 
 impl Outgoing {
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(stream_stall: Duration) -> Arc<Self> {
         Arc::new(Self {
             start: Instant::now(),
             outstanding: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
+            patient: AtomicUsize::new(0),
+            stream_stall,
         })
     }
 
@@ -109,10 +122,15 @@ impl Outgoing {
     }
 
     /// The time by which the next chunk must be sent; `None` when no chunk is unsent.
-    fn deadline(&self, outstanding: &AtomicUsize, progress: &AtomicU64) -> Option<Instant> {
-        (outstanding.load(Ordering::Acquire) > 0).then(|| {
-            self.start + Duration::from_millis(progress.load(Ordering::Acquire)) + STALL_TIMEOUT
-        })
+    fn deadline(
+        &self,
+        outstanding: &AtomicUsize,
+        progress: &AtomicU64,
+        is_patient: bool,
+    ) -> Option<Instant> {
+        let timeout = if is_patient { self.stream_stall } else { STALL_TIMEOUT };
+        (outstanding.load(Ordering::Acquire) > 0)
+            .then(|| self.start + Duration::from_millis(progress.load(Ordering::Acquire)) + timeout)
     }
 
     /// Whether there are unsent chunks.
@@ -122,7 +140,8 @@ impl Outgoing {
 
     /// Whether there are unsent chunks, and none was sent for too long.
     pub(super) fn is_stalled(&self) -> bool {
-        let deadline = self.deadline(&self.outstanding, &self.progress);
+        let is_patient = self.patient.load(Ordering::Acquire) > 0;
+        let deadline = self.deadline(&self.outstanding, &self.progress, is_patient);
         deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 }
@@ -137,7 +156,15 @@ impl Transfer {
             guard: OnceLock::new(),
             unauthenticated: Mutex::default(),
             stream: Mutex::default(),
+            is_patient: AtomicBool::new(false),
         })
+    }
+
+    /// Lets the client pause for long: the response comes from a target.
+    fn set_patient(&self) {
+        if !self.is_patient.swap(true, Ordering::AcqRel) {
+            self.outgoing.patient.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     /// Keeps the charge of the stream.
@@ -197,7 +224,9 @@ impl Transfer {
     }
 
     fn is_full(&self) -> bool {
-        self.outstanding.load(Ordering::Acquire) >= MAX_OUTSTANDING_BYTES
+        let is_patient = self.is_patient.load(Ordering::Relaxed);
+        let most = if is_patient { PATIENT_CHUNK_BYTES } else { MAX_OUTSTANDING_BYTES };
+        self.outstanding.load(Ordering::Acquire) >= most
     }
 
     /// Ready when the next chunk was not sent in time. Poll it after the code that hands over chunks. Only this
@@ -208,7 +237,9 @@ impl Transfer {
         cx: &mut Context<'_>,
     ) -> Poll<()> {
         loop {
-            let Some(deadline) = self.outgoing.deadline(&self.outstanding, &self.progress) else {
+            let is_patient = self.is_patient.load(Ordering::Acquire);
+            let deadline = self.outgoing.deadline(&self.outstanding, &self.progress, is_patient);
+            let Some(deadline) = deadline else {
                 *timer = None;
                 return Poll::Pending;
             };
@@ -221,6 +252,14 @@ impl Transfer {
             }
             // There was progress since the timer was set.
             timer.as_mut().reset(deadline);
+        }
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        if self.is_patient.load(Ordering::Acquire) {
+            self.outgoing.patient.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }
@@ -245,14 +284,17 @@ impl Drop for Chunk {
 
 impl Sending {
     pub(super) fn new(body: Body, guard: ResponseGuard, transfer: Arc<Transfer>) -> Self {
+        if matches!(body, Body::Proxied(_)) {
+            transfer.set_patient();
+        }
         // It cannot be set already, because a transfer has one response.
         let _ = transfer.guard.set(guard);
-        Self { body, rest: None, own: None, started: None, transfer }
+        Self { body, rest: None, own: None, started: None, transfer, failed: None }
     }
 
     /// A response without bytes. The caller keeps its guard, because the connection is upgraded to another protocol.
     pub(super) fn unguarded(body: Body, transfer: Arc<Transfer>) -> Self {
-        Self { body, rest: None, own: None, started: None, transfer }
+        Self { body, rest: None, own: None, started: None, transfer, failed: None }
     }
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Aborted>>> {
@@ -268,8 +310,10 @@ impl Sending {
         };
         bytes.map(|bytes| {
             Some(bytes?.map(|mut bytes| {
-                if bytes.len() > CHUNK_BYTES {
-                    self.rest = Some(bytes.split_off(CHUNK_BYTES));
+                let is_patient = self.transfer.is_patient.load(Ordering::Relaxed);
+                let most = if is_patient { PATIENT_CHUNK_BYTES } else { CHUNK_BYTES };
+                if bytes.len() > most {
+                    self.rest = Some(bytes.split_off(most));
                 }
                 bytes
             }))
@@ -324,16 +368,25 @@ impl http_body::Body for Sending {
         if is_slow && let Some(guard) = self.transfer.guard.get() {
             guard.release_slot();
         }
-        self.poll_bytes(cx).map(|bytes| {
-            let Some(bytes) = bytes else {
-                return self.body.take_trailers().map(|trailers| Ok(Frame::trailers(trailers)));
+        if self.failed.is_none() {
+            let Some(bytes) = ready!(self.poll_bytes(cx)) else {
+                let trailers = self.body.take_trailers();
+                return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
             };
             let framed = bytes.and_then(|bytes| {
                 let charge = self.charge_waiting(&bytes)?;
                 Ok(Frame::data(self.transfer.hand_over(bytes, charge)))
             });
-            Some(framed)
-        })
+            match framed {
+                Ok(frame) => return Poll::Ready(Some(Ok(frame))),
+                Err(why) => self.failed = Some(why),
+            }
+        }
+        // hyper drops what is unsent when a body fails.
+        if !self.transfer.is_taken(cx) {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.failed.take().map(Err))
     }
 
     fn is_end_stream(&self) -> bool {

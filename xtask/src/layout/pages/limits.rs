@@ -227,6 +227,14 @@ const ROWS: &[Row] = &[
         ],
     },
     Row {
+        name: "a log, an exec, or another stream or response of a cluster",
+        limit: "{seconds} s (4 h) without a byte that the client takes (`--stream-stall`); {bytes} are held",
+        numbers: &[
+            ("crates/proxy/src/shared.rs", "STREAM_STALL"),
+            ("crates/server/src/wire/list.rs", "CHUNK_BYTES"),
+        ],
+    },
+    Row {
         name: "bytes that one owner writes in a minute",
         limit: "{bytes}, settable; not for `system:masters`",
         numbers: &[(FLOW, "Limits.write_bytes_per_owner")],
@@ -254,8 +262,8 @@ const ROWS: &[Row] = &[
     Row { name: "unauthenticated connections", limit: "half of all", numbers: &[] },
     Row {
         name: "an unauthenticated connection",
-        limit: "{seconds} s",
-        numbers: &[(CONNECTION, "UNAUTHENTICATED_TIMEOUT")],
+        limit: "{seconds} s; a request that has begun is answered",
+        numbers: &[("crates/listen/src/unauthenticated.rs", "UNAUTHENTICATED_TIMEOUT")],
     },
     Row {
         name: "TLS handshake",
