@@ -6,6 +6,7 @@
 
 mod access_rules;
 mod arguments;
+mod base64_text;
 mod changes;
 mod commands;
 mod duration;
