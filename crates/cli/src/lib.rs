@@ -44,6 +44,7 @@ use std::time::Duration;
 
 pub use commands::{Command, Link};
 pub use duration::{parse_duration, parse_positive_duration};
+pub use escape::escape_lines;
 pub use usage::parse_or_exit;
 
 use crate::process::Process;

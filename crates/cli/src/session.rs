@@ -407,7 +407,7 @@ fn named_or_current<'a>(
             let error = CliError::new(format!("the kubeconfig has no context {name:?}"));
             match near.first() {
                 Some(near) => error.hint(format!("did you mean {near}?")),
-                None => error.hint("`kubectl config get-contexts` lists them"),
+                None => error.hint(config.contexts_hint()),
             }
         });
     }

@@ -15,14 +15,14 @@ use super::login_workload::Workload;
 use super::whoami;
 use crate::error::CliError;
 use crate::flags::CredentialFlags;
-use crate::kubeconfig::{self, ENTRY_PREFIX, Files, Kubeconfig, OtherLogins, ResolvedContext};
+use crate::kubeconfig::{
+    self, ENTRY_PREFIX, Files, Kubeconfig, OtherLogins, ResolvedContext, some_of,
+};
 use crate::output::escape;
 use crate::process::Process;
 use crate::session::{Session, given_key, given_trust, start_log};
 use crate::{base64_text, parse};
 
-/// How many contexts a message names at most.
-const NAMES_MAX: usize = 10;
 /// How long each request of a logout may take: it does not wait long for a server that is gone.
 const LOGOUT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The path of the session of a key.
@@ -240,12 +240,12 @@ impl Logout {
             Some(name) => name.to_owned(),
             None => {
                 return Err(CliError::new("not logged in: the kubeconfig has no current context")
-                    .hint("--context names one; `kubectl config get-contexts` lists them"));
+                    .hint(format!("--context names one: {}", config.contexts_hint())));
             }
         };
         let none = |name: &str| {
             CliError::new(format!("the kubeconfig has no context {name:?}"))
-                .hint("`kubectl config get-contexts` lists them")
+                .hint(config.contexts_hint())
         };
         let resolved = config.resolve(&name).ok_or_else(|| none(&name))?;
         // Of a context that `connect` wrote, the login is meant.
@@ -258,7 +258,7 @@ impl Logout {
             let message = format!("the context {name:?} was not written by `postern login`");
             return Err(CliError::new(message)
                 .hint("it may contain the only copy of its key, so it was not removed")
-                .hint("`kubectl config delete-context` and `delete-user` remove it"));
+                .hint("to remove it, delete its entries from the kubeconfig"));
         }
         delete_login_key(&config, &resolved, process).await?;
         let broken = kubeconfig::logout(&files, &name, resolved.entries())?;
@@ -325,10 +325,10 @@ async fn delete_login_key(
         Err(error) if matches!(error.reason(), Some(Reason::NotFound | Reason::Unauthorized)) => {}
         Err(error) => {
             return Err(session.explain(&error).hint(format!(
-                "the access key {} is still valid, so you are still logged in: try again, or remove \
-                 the context alone with `kubectl config delete-context {}`",
+                "the access key {} is still valid, so you are still logged in: try again, or delete \
+                 the entries of the context {} from the kubeconfig",
                 escape(key),
-                resolved.name
+                escape(resolved.name)
             )));
         }
     }
@@ -345,15 +345,6 @@ fn entry_name(server: &ServerUrl, status: &selves::Status) -> String {
         (None, None) => format!("subject_{}", escape(&status.subject)),
     };
     format!("{ENTRY_PREFIX}{host}{port}_{owner}")
-}
-
-/// The first names of a list, in a sentence.
-fn some_of(names: &[String]) -> String {
-    let first: Vec<_> = names.iter().take(NAMES_MAX).map(|name| escape(name)).collect();
-    match names.len().saturating_sub(NAMES_MAX) {
-        0 => first.join(", "),
-        more => format!("{} and {more} more", first.join(", ")),
-    }
 }
 
 /// The authority of a login at this server, which need not be given again.

@@ -10,11 +10,15 @@ use serde_json::{Map, Value};
 use super::edit::ENTRY_PREFIX;
 use super::{Files, Origin};
 use crate::error::CliError;
+use crate::escape::escape;
 use crate::explain::LOGIN_HINT;
 use crate::process::{Process, read_text_file};
 
 /// The extension of the contexts that `connect` writes: the login in it, as [`LoginMark`] has it.
 pub(super) const LOGIN_EXTENSION: &str = "platform.sh/login";
+
+/// How many contexts a message names at most.
+const NAMES_MAX: usize = 10;
 
 /// The files that exist.
 pub(crate) struct Kubeconfig {
@@ -178,6 +182,15 @@ impl Kubeconfig {
         self.context_entries().filter_map(|entry| entry["name"].as_str())
     }
 
+    /// The hint that names the contexts.
+    pub(crate) fn contexts_hint(&self) -> String {
+        let names: Vec<String> = self.contexts().map(str::to_owned).collect();
+        if names.is_empty() {
+            return "the kubeconfig has no context".to_owned();
+        }
+        format!("its contexts are {}", some_of(&names))
+    }
+
     /// The entries of all contexts.
     pub(super) fn context_entries(&self) -> impl Iterator<Item = &Value> {
         let entries = self.files.iter().filter_map(|(_, value)| value["contexts"].as_array());
@@ -292,6 +305,15 @@ impl Kubeconfig {
             let entry = value[list].as_array()?.iter().find(|entry| entry["name"] == name)?;
             Some((entry, path.parent().unwrap_or(Path::new(""))))
         })
+    }
+}
+
+/// The first names of a list, in a sentence.
+pub(crate) fn some_of(names: &[String]) -> String {
+    let first: Vec<_> = names.iter().take(NAMES_MAX).map(|name| escape(name)).collect();
+    match names.len().saturating_sub(NAMES_MAX) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
     }
 }
 
