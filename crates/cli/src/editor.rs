@@ -12,10 +12,8 @@ use tokio::signal::unix::{self, SignalKind};
 use zeroize::Zeroizing;
 
 use crate::error::CliError;
-use crate::process::{Process, read_file};
+use crate::process::{Process, read_text_file};
 
-/// The largest file that is read back.
-const FILE_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// The editor where no variable names one.
 const DEFAULT_EDITOR: &str = "vi";
 const PRIVATE_FILE: u32 = 0o600;
@@ -77,13 +75,13 @@ impl EditedFile {
             let error = CliError::new(message);
             return Err(error.hint("KUBE_EDITOR or EDITOR names the editor"));
         }
-        read_file(&self.path, FILE_MAX_BYTES)
+        read_text_file(&self.path)
     }
 
     /// Whether the file is as it was written first, or gone.
     pub(crate) fn is_unchanged(&self) -> bool {
         let original = self.original.as_ref().map(|text| text.as_bytes());
-        let now = read_file(&self.path, FILE_MAX_BYTES);
+        let now = read_text_file(&self.path);
         now.map_or_else(|_| !self.path.exists(), |now| original == Some(now.as_slice()))
     }
 

@@ -16,7 +16,7 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 /// Writes lines of text as [`escape`] does, with their line breaks and tabs.
-pub(crate) fn escape_lines(text: &str) -> Zeroizing<String> {
+pub fn escape_lines(text: &str) -> Zeroizing<String> {
     let mut out = Zeroizing::new(String::with_capacity(text.len()));
     for c in text.chars() {
         if controls_terminal(c) && !matches!(c, '\n' | '\t') {

@@ -151,7 +151,7 @@ fn of_missing(message: String, status: &Status) -> CliError {
     let all = if info.is_namespaced() { " -A" } else { "" };
     let error = error.hint(format!("`postern list {}{all}` lists them", kinds::plural_name(info)));
     if info.kind == Namespace::INFO.kind {
-        return error.hint("-n names another; `kubectl create namespace NAME` creates one");
+        return error.hint("-n names another; `postern apply -f` creates one from a manifest of the kind Namespace");
     }
     error
 }

@@ -98,6 +98,38 @@ pub struct NamespaceFlag {
     pub(crate) namespace: Option<String>,
 }
 
+/// Whether a command changes anything, as in kubectl.
+#[derive(ValueEnum, Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) enum DryRun {
+    /// The server makes the change.
+    #[default]
+    None,
+    /// Nothing is sent to the server but a request for the object.
+    Client,
+    /// The server checks everything and stores nothing.
+    Server,
+}
+
+impl DryRun {
+    /// The text behind what was done.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Client => " (dry run)",
+            Self::Server => " (server dry run)",
+        }
+    }
+}
+
+/// The flag of commands that can do nothing. Without a value, it is `client`, as in kubectl.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct DryRunFlag {
+    /// Change nothing. With server: the server checks everything; with client: only whether the object exists
+    #[arg(long, value_name = "MODE", default_value = "none", num_args = 0..=1, require_equals = true,
+          default_missing_value = "client")]
+    pub(crate) dry_run: DryRun,
+}
+
 /// How an object is printed after a change.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ObjectFormat {

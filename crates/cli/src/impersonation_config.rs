@@ -111,7 +111,9 @@ mod tests {
         let resolved = ResolvedContext {
             name: "work",
             context: &nothing,
+            cluster_name: "",
             cluster: &nothing,
+            user_name: "",
             user,
             cluster_dir: dir,
             user_dir: dir,

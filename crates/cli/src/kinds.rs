@@ -23,6 +23,12 @@ pub(crate) fn served_where(
     infos.filter(move |info| info.on_command_line && info.serves(verb))
 }
 
+/// The hint that lists the kinds that serve a verb.
+pub(crate) fn hint(verb: Verb) -> String {
+    let names: Vec<_> = served(verb).map(plural_name).collect();
+    format!("the kinds are {}", names.join(", "))
+}
+
 /// All kinds. First those that have commands of their own: a name of two kinds is that of the commands.
 pub(crate) fn all() -> impl Iterator<Item = &'static Info> {
     let all = || postern_kinds::all().iter().map(|kind| kind.info());

@@ -6,6 +6,7 @@
 
 mod access_rules;
 mod arguments;
+mod base64_text;
 mod changes;
 mod commands;
 mod duration;
@@ -43,6 +44,7 @@ use std::time::Duration;
 
 pub use commands::{Command, Link};
 pub use duration::{parse_duration, parse_positive_duration};
+pub use escape::escape_lines;
 pub use usage::parse_or_exit;
 
 use crate::process::Process;

@@ -1,7 +1,7 @@
 //! Objects in files: YAML with any number of documents, or JSON. `commands/` uses the objects.
 
 use postern_kinds::{Info, Verb};
-use postern_meta::decode::{Format, decode};
+use postern_meta::decode::{Format, decode_own_file as decode};
 use postern_meta::object::Object;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -30,6 +30,8 @@ pub(crate) fn parse(file: &str, bytes: &[u8], verb: Verb) -> Vec<Result<Manifest
         let location = format!("{file}, document {}{from}", index + 1);
         match value_from_line(document, line) {
             Err(what) => manifests.push(Err(CliError::new(format!("{location}: {what}")))),
+            // As for kubectl, such a document has no object.
+            Ok(Value::Null) => {}
             Ok(value) => match items_of(value) {
                 Ok(items) => {
                     for (index, item) in items.into_iter().enumerate() {
@@ -174,6 +176,8 @@ fn manifest(location: String, value: Value, verb: Verb) -> Result<Manifest, CliE
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     const USER: &str = "apiVersion: management.platform.sh/v1\nkind: User\nmetadata: {name: ";
@@ -197,7 +201,7 @@ mod tests {
         let two = ["f, document 1: a", "f, document 2 (from line 9): b"];
         assert_eq!(summary(&text)[..2], two);
         assert_eq!(summary(&text).len(), 3);
-        for empty in ["", "\n", "---\n", "# x\n---\n---\n...\n"] {
+        for empty in ["", "\n", "---\n", "# x\n---\n---\n...\n", "null", "--- ~\n---\nnull # x\n"] {
             assert!(summary(empty).is_empty(), "{empty:?}");
         }
     }
@@ -217,6 +221,25 @@ mod tests {
         ];
         assert_eq!(summary(&two), wanted);
         assert!(summary(&format!("{json}\nrest")).join(" ").contains("line 2"));
+    }
+
+    #[test]
+    fn a_long_list_and_unusual_documents_are_read() {
+        // As `postern list secrets -o yaml` prints them.
+        let mut list =
+            "apiVersion: management.platform.sh/v1\nkind: SharedSecretList\nitems:\n".to_owned();
+        for index in 0..2_000 {
+            writeln!(list, "- metadata: {{name: s{index}}}\n  spec:\n    data:").unwrap();
+            for key in 0..20 {
+                writeln!(list, "      k{key}: aGk=").unwrap();
+            }
+        }
+        assert_eq!(summary(&list).len(), 2_000);
+        let keys =
+            format!("# about\n---\nnull\n---\n{USER}a, labels: {{1: x, 2006-01-02: b}}}}\n---\n");
+        let read = parse("f", keys.as_bytes(), Verb::Create).remove(0).unwrap();
+        let labels = &read.object.metadata.labels;
+        assert_eq!(labels.keys().collect::<Vec<_>>(), ["1", "2006-01-02"]);
     }
 
     #[test]

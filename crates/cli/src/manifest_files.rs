@@ -11,10 +11,8 @@ use crate::error::CliError;
 use crate::flags::{ConnectionFlags, NamespaceFlag};
 use crate::manifest::{self, Manifest};
 use crate::output::escape;
-use crate::process::{Process, read_file};
+use crate::process::{Process, TEXT_FILE_MAX_BYTES, in_utf8, read_text_file};
 
-/// The largest file with objects that is read.
-const FILE_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// The most files of all directories together.
 const FILES_MAX: usize = 10_000;
 /// How deep directories may be nested.
@@ -71,12 +69,13 @@ impl FileFlags {
         let mut manifests = Vec::new();
         for file in &self.files {
             if is_stdin(file) {
-                let bytes = process.read_stdin(FILE_MAX_BYTES)?;
+                let bytes = process.read_stdin(TEXT_FILE_MAX_BYTES)?;
+                let bytes = in_utf8(bytes, "the standard input")?;
                 manifests.extend(manifest::parse("the standard input", &bytes, verb));
                 continue;
             }
             for file in self.files_of(file)? {
-                let bytes = read_file(&file, FILE_MAX_BYTES)?;
+                let bytes = read_text_file(&file)?;
                 manifests.extend(manifest::parse(&file.display().to_string(), &bytes, verb));
             }
         }

@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use postern_kinds::SecretText;
+use postern_meta::decode::text_after_mark;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, stat};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
@@ -30,6 +31,8 @@ const DELETE: u8 = 127;
 const CANCELLED_CODE: u8 = 130;
 /// The longest line that is typed without echo, in bytes.
 const HIDDEN_MAX_BYTES: usize = 64 * 1024;
+/// The largest text file of the user's that is read: manifests, kubeconfigs, scopes.
+pub(crate) const TEXT_FILE_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// The program that opens a URL in the user's browser.
 const OPENER: &str = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
@@ -166,6 +169,13 @@ impl Process {
     /// it is an escape instead. Elsewhere, each byte is written as it is.
     pub(crate) fn print_text(&self, text: impl AsRef<[u8]>) -> Result<(), CliError> {
         self.write_stdout(&self.fit_for_stdout(text.as_ref()))
+    }
+
+    /// Prints one value alone. On a terminal, a line break follows. Elsewhere nothing is added: other programs take a file
+    /// byte for byte, and a key with a line break is another key to them.
+    pub(crate) fn print_value(&self, value: &SecretText) -> Result<(), CliError> {
+        let end = if self.stdout_is_terminal { "\n" } else { "" };
+        self.print_text(Zeroizing::new([value.expose(), end].concat()))
     }
 
     /// Text as [`Process::print_text`] writes it.
@@ -433,6 +443,24 @@ pub(crate) fn read_file(
     let file =
         File::open(path).map_err(|error| CliError::new(format!("cannot read {what}: {error}")))?;
     read_limited(file, limit_bytes, &what)
+}
+
+/// A text file of the user's in UTF-8: a byte order mark may say that it is UTF-16.
+pub(crate) fn read_text_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, CliError> {
+    let bytes = read_file(path, TEXT_FILE_MAX_BYTES)?;
+    in_utf8(bytes, &path.display().to_string())
+}
+
+/// A text in UTF-8 and without a byte order mark. `what` names it in errors.
+pub(crate) fn in_utf8(
+    bytes: Zeroizing<Vec<u8>>,
+    what: &str,
+) -> Result<Zeroizing<Vec<u8>>, CliError> {
+    match text_after_mark(&bytes) {
+        None => Ok(bytes),
+        Some(Ok(text)) => Ok(Zeroizing::new(text)),
+        Some(Err(error)) => Err(CliError::new(format!("{what}: {error}"))),
+    }
 }
 
 #[cfg(test)]

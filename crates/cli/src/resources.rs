@@ -54,7 +54,7 @@ pub(crate) fn kind(word: &str, verb: Verb) -> Result<&'static Info, CliError> {
         nearest(&lower, serving().filter(|info| info.on_command_line).flat_map(kinds::names));
     Err(match near.first() {
         Some(near) => error.hint(format!("did you mean {near}?")),
-        None => error.hint("`kubectl api-resources` lists the kinds"),
+        None => error.hint(kinds::hint(verb)),
     })
 }
 

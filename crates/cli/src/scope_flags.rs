@@ -16,10 +16,8 @@ use serde_json::{Value, json};
 use crate::error::CliError;
 use crate::manifest;
 use crate::output::escape;
-use crate::process::read_file;
+use crate::process::read_text_file;
 
-/// The largest file with a scope that is read: no access key can have a larger one.
-const FILE_MAX_BYTES: usize = 64 * 1024;
 /// Stands for every project, or every space or virtual cluster of a project.
 const ALL: &str = "*";
 /// The verbs of requests that change nothing.
@@ -199,7 +197,7 @@ fn add(scope: &mut Scope, more: Scope) {
 }
 
 fn read(file: &Path) -> Result<Scope, CliError> {
-    let bytes = read_file(file, FILE_MAX_BYTES)?;
+    let bytes = read_text_file(file)?;
     parse(&bytes).map_err(|what| {
         CliError::new(format!("{}: {}", file.display(), escape(&what))).hint(
             "a scope is a mapping, as in spec.scope of an access key: projects, spaces, virtualClusters, \

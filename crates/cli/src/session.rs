@@ -4,8 +4,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use postern_client::{
     Client, Collection, Error, Proxy, Representation, ServerUrl, Settings, Trust, decode_fields,
 };
@@ -22,11 +20,11 @@ use tracing_subscriber::EnvFilter;
 use crate::error::CliError;
 use crate::explain::{LOGIN_HINT, by_flags, explain};
 use crate::flags::{ConnectionFlags, CredentialFlags, NamespaceFlag};
-use crate::impersonation_config;
 use crate::kubeconfig::{Files, Kubeconfig, ResolvedContext};
 use crate::output::escape;
 use crate::process::{Process, read_file};
 use crate::similar::nearest;
+use crate::{base64_text, impersonation_config};
 
 /// The largest file of certificate authorities that is read.
 pub(crate) const CA_MAX_BYTES: usize = 1024 * 1024;
@@ -390,10 +388,10 @@ pub(crate) fn choose<'a>(
 ) -> Result<ResolvedContext<'a>, CliError> {
     let chosen = named_or_current(config, named)?;
     let Some(login) = chosen.login() else { return Ok(chosen) };
-    config.resolve(login).ok_or_else(|| {
+    config.login_of(&login).ok_or_else(|| {
         let message = format!(
-            "the context {:?} needs the login {login:?}, which no longer exists",
-            chosen.name
+            "the context {:?} needs the login {:?}, which no longer exists",
+            chosen.name, login.context
         );
         with_context_hint(CliError::new(message), config).hint(LOGIN_HINT)
     })
@@ -409,7 +407,7 @@ fn named_or_current<'a>(
             let error = CliError::new(format!("the kubeconfig has no context {name:?}"));
             match near.first() {
                 Some(near) => error.hint(format!("did you mean {near}?")),
-                None => error.hint("`kubectl config get-contexts` lists them"),
+                None => error.hint(config.contexts_hint()),
             }
         });
     }
@@ -471,7 +469,7 @@ fn trust_of(resolved: &ResolvedContext<'_>) -> Result<Trust, CliError> {
         ))
     };
     if let Some(data) = text_in(resolved.cluster, "certificate-authority-data") {
-        let pem = STANDARD.decode(data).map_err(|_| wrong("it is not base64"))?;
+        let pem = base64_text::decode_pem(data).ok_or_else(|| wrong("it is not base64"))?;
         return Trust::of_pem(pem).map_err(|error| wrong(&error.to_string()));
     }
     match text_in(resolved.cluster, "certificate-authority") {
@@ -482,9 +480,18 @@ fn trust_of(resolved: &ResolvedContext<'_>) -> Result<Trust, CliError> {
 
 fn key_of(resolved: &ResolvedContext<'_>) -> Result<SecretText, CliError> {
     let key = match (text_in(resolved.user, "token"), text_in(resolved.user, "tokenFile")) {
-        (_, Some(file)) => {
+        (token, Some(file)) => {
             let path = resolved.user_dir.join(file);
-            key_from(&read_file(&path, KEY_MAX_BYTES)?, &path.display().to_string())?
+            let read = read_file(&path, KEY_MAX_BYTES);
+            let read = read.and_then(|bytes| key_from(&bytes, &path.display().to_string()));
+            match (read, token) {
+                // As in kubectl, the file wins as long as there is a token in it.
+                (Ok(key), Some(token)) if key.expose().is_empty() => {
+                    SecretText::from(token.to_owned())
+                }
+                (Err(_), Some(token)) => SecretText::from(token.to_owned()),
+                (read, _) => read?,
+            }
         }
         (Some(token), None) => SecretText::from(token.to_owned()),
         (None, None) => {
@@ -502,4 +509,62 @@ fn key_of(resolved: &ResolvedContext<'_>) -> Result<SecretText, CliError> {
 /// A field's text, unless it is missing or empty.
 fn text_in<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
     value[field].as_str().filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write as _;
+
+    use super::*;
+    use crate::kubeconfig::LoginEntries;
+
+    fn write(path: &Path, content: impl AsRef<[u8]>) {
+        File::create(path).unwrap().write_all(content.as_ref()).unwrap();
+    }
+
+    /// The key and the authority of a user and a cluster of a kubeconfig.
+    fn chosen(
+        user: &Value,
+        cluster: &Value,
+    ) -> (Result<SecretText, CliError>, Result<Trust, CliError>) {
+        let home = tempfile::tempdir().unwrap();
+        write(&home.path().join("key"), " pst_file\n");
+        write(&home.path().join("empty"), "\n");
+        write(&home.path().join("binary"), b"\xff");
+        let config = json!({
+            "clusters": [{ "name": "h", "cluster": cluster }],
+            "users": [{ "name": "h", "user": user }],
+        });
+        let path = home.path().join("config");
+        write(&path, config.to_string());
+        let process = Process::with(&[]);
+        let config = Kubeconfig::load(&Files::find(Some(&path), &process).unwrap()).unwrap();
+        let login = config.login_with(LoginEntries { cluster: "h", user: "h" }).unwrap();
+        (key_of(&login), trust_of(&login))
+    }
+
+    #[test]
+    fn a_token_counts_if_the_file_next_to_it_has_none() {
+        let key = |user: Value| chosen(&user, &Value::Null).0;
+        assert_eq!(key(json!({ "token": "t", "tokenFile": "key" })).unwrap().expose(), "pst_file");
+        for file in ["missing", "empty", "binary", "."] {
+            let next_to_it = key(json!({ "token": "t", "tokenFile": file })).unwrap();
+            assert_eq!(next_to_it.expose(), "t", "{file}");
+            assert!(key(json!({ "tokenFile": file })).is_err(), "{file}");
+        }
+        assert_eq!(key(json!({ "token": "t", "tokenFile": "" })).unwrap().expose(), "t");
+    }
+
+    #[test]
+    fn base64_of_an_authority_may_have_line_breaks() {
+        let trust =
+            |data: &str| chosen(&Value::Null, &json!({ "certificate-authority-data": data })).1;
+        let none = trust("a-b").err().unwrap();
+        assert!(none.message.contains("not base64"), "{none:?}");
+        for data in ["aGVsbG8=", "aGVs\n  bG8=\n"] {
+            let decoded = trust(data).err().unwrap();
+            assert!(decoded.message.contains("no certificate"), "{decoded:?}");
+        }
+    }
 }

@@ -43,19 +43,10 @@ impl Resource {
         }
     }
 
-    /// The warning for a user who may have mistyped the name; `None` for a known resource.
-    pub(crate) fn warning(&self) -> Option<String> {
-        if self.is_namespaced.is_some() || self.plural == ALL {
-            return None;
-        }
+    /// The nearest name of a resource.
+    pub(crate) fn nearest(&self) -> Option<String> {
         let known = kinds::all().flat_map(kinds::names);
-        let near = nearest(&self.plural, known);
-        let near = match near.first() {
-            Some(near) => format!("; did you mean {near}?"),
-            None => String::new(),
-        };
-        let group = if self.group.is_empty() { "core" } else { &self.group };
-        Some(format!("unknown resource {} in the group {group}{near}", self.plural))
+        nearest(&self.plural, known).first().map(|near| (*near).to_owned())
     }
 }
 
@@ -197,15 +188,9 @@ mod tests {
         {
             assert!(target(wrong).is_err(), "{wrong:?}");
         }
-        let warning = |text: &str| match target(text).unwrap() {
-            Target::Resource(resource) => resource.warning(),
-            Target::Path(_) => None,
-        };
-        assert!(warning("secrest").unwrap().contains("did you mean secret"));
-        assert!(
-            warning("zzzzzzzzz").unwrap().starts_with("unknown resource zzzzzzzzz in the group")
-        );
-        assert_eq!((warning("secrets"), warning("*"), warning("/metrics")), (None, None, None));
+        let near = |text: &str| target(text).unwrap().resource().and_then(Resource::nearest);
+        assert!(near("secrest").unwrap().starts_with("secret"));
+        assert_eq!((near("zzzzzzzzz"), near("/metrics")), (None, None));
     }
 
     #[test]

@@ -174,8 +174,8 @@ mod tests {
     #[test]
     fn an_unknown_flag_is_not_said_to_be_a_name() {
         for words in [
-            &["delete", "user", "--dry-run", "ada"][..],
-            &["delete", "--dry-run", "user/ada"],
+            &["disable", "accesskey", "--dry-run", "ada"][..],
+            &["edit", "--dry-run", "user/ada"],
             &["share", "secret", "db", "--dry-run"],
         ] {
             let (error, _) = error_of(words);

@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use postern_kinds::SecretText;
 use zeroize::Zeroizing;
 
+use crate::base64_text;
 use crate::error::CliError;
 use crate::output::escape;
 use crate::parse;
@@ -183,7 +182,7 @@ fn twice(name: &str, key: &str) -> CliError {
 fn decoded(secret: &str, key: &str, value: &SecretText) -> Result<Zeroizing<Vec<u8>>, CliError> {
     let wrong =
         |what: &str| CliError::new(format!("the value of {} in {secret} {what}", escape(key)));
-    let bytes = STANDARD.decode(value.expose()).map_err(|_| wrong("is not base64"))?;
+    let bytes = base64_text::decode(value.expose()).ok_or_else(|| wrong("is not base64"))?;
     let bytes = Zeroizing::new(bytes);
     if bytes.contains(&0) {
         let hint = format!("leave it out: --map {}=", escape(key));
@@ -271,6 +270,9 @@ pub(crate) fn dotenv_lines(variables: &[Variable]) -> Result<Zeroizing<Vec<u8>>,
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
 
     fn data(pairs: &[(&str, &[u8])]) -> Data {

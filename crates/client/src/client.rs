@@ -509,7 +509,25 @@ impl Client {
         of: Collection<'_>,
         name: &str,
     ) -> Result<Option<Object>, Error> {
-        let request = ApiRequest::new(Method::DELETE, of.path_of(name)?);
+        self.delete_with(of, name, "").await
+    }
+
+    /// Asks the server what it would do, without a change.
+    pub async fn delete_dry_run(
+        &mut self,
+        of: Collection<'_>,
+        name: &str,
+    ) -> Result<Option<Object>, Error> {
+        self.delete_with(of, name, "dryRun=All").await
+    }
+
+    async fn delete_with(
+        &mut self,
+        of: Collection<'_>,
+        name: &str,
+        query: &str,
+    ) -> Result<Option<Object>, Error> {
+        let request = ApiRequest::new(Method::DELETE, of.path_of(name)?).query(query);
         let answer = decode_object(self.send(request).await?)?;
         Ok((answer.kind != "Status").then_some(answer))
     }

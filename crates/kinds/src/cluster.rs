@@ -214,6 +214,7 @@ impl Kind for Cluster {
         singular: "cluster",
         actions: ACTIONS,
         confidential: false,
+        deletion_warning: "this deletes only the record on this server: the cluster and its agent go on",
         description: "Cluster is a connected cluster.",
         ..Info::DEFAULT
     };

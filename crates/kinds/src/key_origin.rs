@@ -63,19 +63,19 @@ pub struct OidcProvider {
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.AccessKeyOIDCLogin")]
 pub struct OidcLogin {
-    /// The ID token. Write-only: it is never returned.
+    /// The ID token. It has no effect. Write-only: it is never returned.
     #[serde(skip_serializing)]
     #[schemars(with = "String")]
     pub id_token: SecretText,
-    /// The access token. Write-only: it is never returned.
+    /// The access token. It has no effect. Write-only: it is never returned.
     #[serde(skip_serializing)]
     #[schemars(with = "String")]
     pub access_token: SecretText,
-    /// The refresh token. Write-only: it is never returned.
+    /// The refresh token. It has no effect. Write-only: it is never returned.
     #[serde(skip_serializing)]
     #[schemars(with = "String")]
     pub refresh_token: SecretText,
-    /// When the ID token was refreshed last.
+    /// When the ID token was refreshed last. It has no effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_refresh: Option<Timestamp>,
 }

@@ -101,7 +101,8 @@ pub struct Spec {
     /// key may do. Without a scope, the key may do what its owner may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
-    /// What manages the key: a person, a login, or another part of the platform.
+    /// What manages the key: a person (`User`) or a login (`Login`). The values `Other`, `Reset` and `OIDCRefreshToken` have
+    /// no effect: such a key works as one of the type `User`.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(extend("enum" = TYPES), extend("default" = DEFAULT_TYPE))]
     pub r#type: String,
@@ -118,7 +119,7 @@ pub struct Spec {
     /// Deprecated: the key whose single sign-on data this one shares.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub parent: String,
-    /// Deprecated: use identity.
+    /// Deprecated: use identity. It is stored and has no effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oidc_login: Option<OidcLogin>,
 }

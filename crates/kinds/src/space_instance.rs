@@ -70,6 +70,7 @@ impl Kind for SpaceInstance {
         scope: ResourceScope::Namespaced,
         actions: instance::STATUS_ACTIONS,
         confidential: false,
+        deletion_warning: "this deletes only the record on this server: the namespace of the space stays in its cluster, with all that is in it",
         description: "SpaceInstance is a space of a project: one namespace of a cluster.",
         ..Info::DEFAULT
     };

@@ -82,6 +82,7 @@ impl Kind for VirtualClusterInstance {
         scope: ResourceScope::Namespaced,
         actions: instance::STATUS_ACTIONS,
         confidential: false,
+        deletion_warning: "this deletes only the record on this server: the virtual cluster itself stays in its cluster",
         description: "VirtualClusterInstance is a virtual cluster of a project.",
         ..Info::DEFAULT
     };

@@ -1,6 +1,5 @@
 //! `postern health`: whether a server or an agent is ready, for health checks of containers and for scripts.
 
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use postern_server::{KeyringSetting, System};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 
+use crate::print::{print_data, print_message};
 use crate::settings::{duration, proxy_of_environment};
 
 /// The default of `--timeout`.
@@ -106,10 +106,10 @@ impl Health {
             read.with_context(|| format!("no response within {} s", timeout.as_secs_f32()))?
         })?;
         if is_ready {
-            writeln!(io::stdout(), "{text}")?;
+            print_data(&format!("{text}\n"))?;
             return Ok(ExitCode::SUCCESS);
         }
-        writeln!(io::stderr(), "{text}")?;
+        print_message(&text);
         Ok(ExitCode::FAILURE)
     }
 

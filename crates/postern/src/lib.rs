@@ -11,10 +11,11 @@ mod health;
 mod keyring_flags;
 mod migrate;
 mod operator;
+mod print;
 mod progress;
 mod settings;
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _};
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::agent::Agent;
+use crate::print::{print_data, print_message};
 use crate::settings::{Observation, Serve};
 
 /// The management API of a multi-tenant Kubernetes platform.
@@ -94,7 +96,7 @@ pub fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "postern: {error:#}");
+            print_message(&format!("postern: {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -110,9 +112,7 @@ fn init(flags: Serve) -> anyhow::Result<ExitCode> {
     let prepare = async {
         let source: Arc<dyn Source> = Arc::new(System::default());
         let kubeconfig = postern_server::init(complete.settings, source).await?;
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", kubeconfig.display())?;
-        out.flush()?;
+        print_data(&format!("{}\n", kubeconfig.display()))?;
         tracing::info!("the store is prepared: copy the keyring to all servers, and start them");
         Ok(())
     };
@@ -168,10 +168,11 @@ async fn serve_until_signal(settings: Settings) -> anyhow::Result<()> {
     let is_terminal =
         if records_on_stdout { io::stderr().is_terminal() } else { io::stdout().is_terminal() };
     let console = if has_console && is_terminal { console_link(&welcome).await } else { None };
-    if records_on_stdout {
-        print_welcome(&welcome, console.as_ref(), &mut io::stderr().lock())?;
-    } else {
-        print_welcome(&welcome, console.as_ref(), &mut io::stdout().lock())?;
+    let text = welcome_text(&welcome, console.as_ref());
+    match text {
+        None => {}
+        Some(text) if records_on_stdout => print_message(&text),
+        Some(text) => print_data(&format!("{text}\n"))?,
     }
     let (reload, reloads) = watch::channel(());
     let stop = async move {
@@ -214,13 +215,8 @@ async fn console_link(welcome: &Welcome) -> Option<Link> {
     link.inspect_err(|error| tracing::debug!("no login link for the console: {error}")).ok()
 }
 
-/// Prints the path of the administrator's kubeconfig, and the login link: to stdout, or to stderr if the audit log goes to
-/// stdout.
-fn print_welcome(
-    welcome: &Welcome,
-    console: Option<&Link>,
-    out: &mut impl Write,
-) -> io::Result<()> {
+/// The path of the administrator's kubeconfig, and the login link; `None` without a kubeconfig.
+fn welcome_text(welcome: &Welcome, console: Option<&Link>) -> Option<String> {
     tracing::info!("listening on https://{}", welcome.address);
     let path = match &welcome.kubeconfig {
         Ok(path) => path.display(),
@@ -228,36 +224,34 @@ fn print_welcome(
             tracing::info!(
                 "the administrator's kubeconfig is where postern init has run; here, {problem}"
             );
-            return Ok(());
+            return None;
         }
         Err(problem) => {
             tracing::warn!(
                 "cannot use the administrator's kubeconfig: {problem}; run postern admin \
                  reset-key to create a new one"
             );
-            return Ok(());
+            return None;
         }
     };
-    writeln!(out, "{path}")?;
+    let mut lines = vec![path.to_string()];
     if welcome.first {
         let program = std::env::current_exe().unwrap_or_else(|_| "postern".into());
         let program = program.display();
-        writeln!(
-            out,
+        lines.push(format!(
             "\nThe file above contains the administrator's access key: keep it safe. Try:\n\n  \
              export KUBECONFIG={path}\n  \
              printf hunter2 | {program} set secret db.password\n  \
              kubectl get sharedsecrets\n  \
              {program} console\n"
-        )?;
+        ));
     }
     if let Some(Link { console, login, user }) = console {
-        writeln!(
-            out,
+        lines.push(format!(
             "The web console: {console}\nLog in as {user}, within 60 seconds: {login}\n"
-        )?;
+        ));
     }
-    out.flush()
+    Some(lines.join("\n"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `postern storage migrate` and `postern storage new-epoch`: commands on stores that several servers share.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -12,6 +12,7 @@ use postern_server::admin::{Location, Migrated, Migration, migrate, new_epoch};
 
 use crate::etcd_flags::EtcdFlags;
 use crate::keyring_flags::KeyringFlags;
+use crate::print::{print_data, print_message};
 use crate::progress::{block_on, with_progress};
 
 /// `postern storage migrate`
@@ -101,8 +102,8 @@ fn print_migrated(migration: &Migration, done: &Migrated) -> io::Result<()> {
             ("moved", format!("An earlier run has moved the data of {from} to {to}."))
         }
     };
-    let _ = writeln!(io::stderr(), "{text}");
-    writeln!(io::stdout(), "{word}")
+    print_message(&text);
+    print_data(&format!("{word}\n"))
 }
 
 /// `postern storage new-epoch`
@@ -125,14 +126,12 @@ impl NewEpoch {
         let Self { store, etcd, above } = self;
         let remote = etcd.store(Some(&store))?.context("--store")?;
         let begun = block_on(Box::pin(new_epoch(&remote, above)))??;
-        let _ = writeln!(
-            io::stderr(),
+        print_message(&format!(
             "Epoch {} has begun on {}: all resourceVersions from now on are greater than those that were given \
              out before. Start the servers. Clients get 410 once, and list again.",
-            begun.number,
-            remote.url
-        );
-        writeln!(io::stdout(), "{}", begun.first_resource_version)?;
+            begun.number, remote.url
+        ));
+        print_data(&format!("{}\n", begun.first_resource_version))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -4,7 +4,6 @@
 //! that only need the database. Data goes to stdout. Messages and progress go to stderr.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -18,6 +17,7 @@ use postern_server::{KeyringSetting, RemoteStore, System};
 use crate::etcd_flags::StoreFlags;
 use crate::keyring_flags::KeyringFlags;
 use crate::migrate::{Migrate, NewEpoch};
+use crate::print::{print_data, print_message};
 use crate::progress::{block_on, with_progress};
 
 /// The directories of the server.
@@ -228,7 +228,7 @@ impl Storage {
                 let keyring = directories.keyring()?;
                 let clock = System::default();
                 let text = rotated_keyring(&directories.files(&keyring, &clock, None))?;
-                io::stdout().write_all(text.as_bytes())?;
+                print_data(&text)?;
                 Ok(ExitCode::SUCCESS)
             }
             Self::Rewrap(directories) => run(&directories, AdminCommand::Rewrap),
@@ -253,7 +253,7 @@ impl Backup {
         let (store, keyring, clock) = (store.remote()?, directories.keyring()?, System::default());
         let files = directories.files(&keyring, &clock, store.as_ref());
         let made = with_progress(|progress| block_on(Box::pin(backup(&files, &to, progress)))?)?;
-        writeln!(io::stdout(), "{}", to.path.display())?;
+        print_data(&format!("{}\n", to.path.display()))?;
         print_output(&made, &directories.data_dir)
     }
 }
@@ -296,7 +296,7 @@ pub(crate) fn print_panics() {
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
         let failed =
             "postern: an internal check failed: report this bug, and run postern storage check";
-        let _ = writeln!(io::stderr(), "{failed} ({location})");
+        print_message(&format!("{failed} ({location})"));
     }));
 }
 
@@ -367,8 +367,8 @@ fn print_output(output: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
             messages.extend(about_restore(content, *clock_is_behind));
         }
     }
-    let _ = writeln!(io::stderr(), "{}", messages.join("\n"));
-    io::stdout().write_all(data.as_bytes())?;
+    print_message(&messages.join("\n"));
+    print_data(&data)?;
     Ok(if corrupt_count > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

@@ -11,13 +11,15 @@ use zeroize::Zeroizing;
 const SERVER_FIELD: &str = "    server: ";
 const CA_FIELD: &str = "    certificate-authority-data: ";
 
-/// A new kubeconfig with an access key.
+/// A new kubeconfig with an access key. The names of cluster and user have the server in them: if kubeconfigs are
+/// merged, the context does not use the credential of another server.
 pub fn new(host_and_port: &str, trust: &str, key: &BearerToken) -> Zeroizing<String> {
+    let at = host_and_port.replace([':', '[', ']'], "_");
     Zeroizing::new(format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: postern\nclusters:\n- name: postern\n  \
+        "apiVersion: v1\nkind: Config\ncurrent-context: postern\nclusters:\n- name: postern_{at}\n  \
          cluster:\n{SERVER_FIELD}{}\n{CA_FIELD}{}\ncontexts:\n- name: postern\n  context:\n    \
-         cluster: postern\n    user: admin\n    namespace: {}\nusers:\n- name: \
-         admin\n  user:\n    token: {}\n",
+         cluster: postern_{at}\n    user: admin_{at}\n    namespace: {}\nusers:\n- name: \
+         admin_{at}\n  user:\n    token: {}\n",
         server(host_and_port),
         STANDARD.encode(trust),
         default_namespace(),
@@ -104,7 +106,9 @@ mod tests {
         let first = new("127.0.0.1:8443", "CA", &key());
         assert!(readdressed(&first, "127.0.0.1:8443", "CA").is_none());
         let second = readdressed(&first, "127.0.0.1:9443", "CB").unwrap();
-        assert_eq!(*second, *new("127.0.0.1:9443", "CB", &key()));
+        // The names of the first start stay: contexts of the administrator may refer to them.
+        let elsewhere = new("127.0.0.1:9443", "CB", &key());
+        assert_eq!(second.replace("_8443", "_9443"), *elsewhere);
         assert!(second.contains("    server: https://127.0.0.1:9443/kubernetes/management\n"));
     }
 }

@@ -87,8 +87,23 @@ async fn can_i_answers_for_users_teams_and_keys() {
     assert!(why.starts_with("yes\n") && why.contains("ownership of the object"), "{why}");
     let why = can_i(&admin, &["get", "secret/db", "--with-key", "limited", "--why"]).await;
     assert!(why.starts_with("no\n") && why.contains("scope"), "{why}");
-    let output = admin.run(&["can-i", "get", "secrest"]).await;
-    assert!(output.err.contains("did you mean secret"), "{}", output.err);
+    for (question, wanted) in [
+        (&["get", "secrest"][..], "there is no resource secrest in the group core"),
+        (&["gett", "secret/db"], "there is no verb gett"),
+        (&["get", "deployments.apps", "--as", "ada"], "no resource deployments in the group apps"),
+        (&["gett", "secrets", "--with-key", "of-ada"], "there is no verb gett"),
+        (&["list", "/metrics"], "there is no verb list of a path"),
+        (&["gett", "secrets", "--read-only"], "there is no verb gett"),
+    ] {
+        let said = admin.fails(2, &[&["can-i"], question].concat()).await;
+        assert!(said.contains(wanted) && said.contains("hint: "), "{said}");
+    }
+    assert!(admin.fails(2, &["can-i", "get", "secrest"]).await.contains("did you mean secret"));
+    assert!(admin.fails(2, &["can-i", "gett", "secrets"]).await.contains("did you mean get?"));
+    for question in [["gett", "secrets"], ["get", "secrest"], ["list", "/metrics"]] {
+        let said = admin.fails(2, &[&["who-can"][..], &question].concat()).await;
+        assert!(said.contains("there is no "), "{said}");
+    }
 }
 
 #[tokio::test]

@@ -154,6 +154,38 @@ async fn without_a_direct_endpoint_a_context_leads_through_the_gateway() {
     assert!(!std::fs::read_to_string(&kubeconfig).unwrap().contains("member"));
 }
 
+#[tokio::test]
+async fn a_second_login_keeps_the_contexts_of_the_first_and_names_them() {
+    let scene = Scene::new(true).await;
+    let (ada, kubeconfig) = (&scene.ada, scene.ada.kubeconfig());
+    scene.admin.ok(&["share", "cluster", "member", "--user", "ada"]).await;
+    ada.ok(&["connect", "cluster", "member", "--name", "east"]).await;
+    let eve_key = scene.admin.ok(&["create", "accesskey", "--user", "eve"]).await;
+    let (url, ca) = (url(&scene.central), authority(ada, &scene.central));
+    let login = ["login", &url, "--access-key", "-", "--ca-file", &ca];
+    let second = ada.run_with(&login, eve_key.as_bytes()).await;
+    assert!(second.code == 0 && second.err.contains("keep the key"), "{}", second.err);
+    assert!(second.err.contains("east") && second.err.contains("_ada"), "{}", second.err);
+    assert!(ada.ok(&["whoami"]).await.contains("eve"));
+    assert!(ada.ok(&["whoami", "--context", "east"]).await.contains("ada"));
+    let got = ["--context", "east", "get", "sharedsecrets", "-n", "platform"];
+    let got = scene.kubectl(&kubeconfig, &got).await;
+    assert!(got.ok && got.err.contains("No resources found"), "{got:?}");
+
+    // A name that belongs to the other login is refused, and replaced on request.
+    let config = read(&kubeconfig);
+    let of_ada = config["contexts"][0]["name"].as_str().unwrap();
+    let taken = [&login[..], &["--context", of_ada]].concat();
+    let refused = ada.run_with(&taken, eve_key.as_bytes()).await;
+    assert!(refused.code == 1 && refused.err.contains("--replace"), "{}", refused.err);
+    assert_eq!(read(&kubeconfig), config);
+    let replaced = [&taken[..], &["--replace"]].concat();
+    let output = ada.run_with(&replaced, eve_key.as_bytes()).await;
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert!(ada.ok(&["whoami", "--context", of_ada]).await.contains("eve"));
+    assert!(ada.ok(&["whoami", "--context", "east"]).await.contains("ada"), "it is kept");
+}
+
 fn read_text(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }

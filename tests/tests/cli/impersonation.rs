@@ -212,7 +212,7 @@ async fn a_login_removes_impersonation() {
     let server = Server::start().await;
     admin_and_users(&server).await;
     let address = server.kubeconfig().authority_of_server().replace(':', "_");
-    let name = format!("postern_{address}");
+    let name = format!("postern_{address}_admin");
     let fields = json!({ "as": "bob", "as-groups": ["ops"], "as-uid": "u-7",
         "as-user-extra": { "why": ["x"] } });
     let user = CliUser::new().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);

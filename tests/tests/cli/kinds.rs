@@ -117,6 +117,12 @@ async fn objects_are_deleted_as_get_prints_them_by_labels_and_from_files() {
     admin.ok(&["apply", "-f", &file]).await;
     // As `get -o name` prints them.
     let (a, b) = ("team.management.platform.sh/a", "teams/b");
+    for (flag, said) in [("--dry-run", "(dry run)"), ("--dry-run=server", "(server dry run)")] {
+        let output = admin.run(&["delete", a, b, flag, "-o", "name"]).await;
+        assert!(output.code == 0 && output.err.contains(said), "{}", output.all_output());
+        assert_eq!(output.text().lines().next(), Some(a));
+        admin.fails(1, &["delete", &format!("{a}x"), flag]).await;
+    }
     assert_eq!(admin.ok(&["delete", a, b, "-o", "name"]).await.lines().next(), Some(a));
     // Of several kinds, too.
     admin.ok(&["create", "user", "py"]).await;

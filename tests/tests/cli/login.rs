@@ -19,7 +19,7 @@ users: [{name: me, user: {token: not-ours}}]
 ";
 
 fn context_of(server: &Server) -> String {
-    format!("postern_{}", server.kubeconfig().authority_of_server().replace(':', "_"))
+    format!("postern_{}_admin", server.kubeconfig().authority_of_server().replace(':', "_"))
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Text of others on a terminal: it must not control the terminal of the reader.
 
 use postern_tests::Server;
+use postern_tests::cli::CliUser;
 use postern_tests::objects::secret_path;
 use serde_json::json;
 
@@ -53,5 +54,45 @@ async fn no_error_sends_control_characters_to_a_terminal() {
         let (_, screen) = Terminal::start(&user, arguments).ended().await;
         assert!(!screen.contains("\u{1b}]") && !screen.contains('\u{7}'), "{screen:?}");
         assert!(screen.contains("owned"), "{screen:?}");
+    }
+}
+
+/// The names of files are in the messages of the operator's commands, of the server and of the agent.
+#[tokio::test]
+async fn no_command_of_the_operator_sends_control_characters_to_a_terminal() {
+    let user = CliUser::new();
+    let path = user.path().join("x\u{1b}]0;owned\u{7}\u{9b}2J");
+    let path = path.to_str().unwrap();
+    let to = format!("file:{path}");
+    for arguments in [
+        &["admin", "reset-key", "--data-dir", path][..],
+        &["admin", "rotate-signing-key", "--data-dir", path],
+        &["storage", "check", "--data-dir", path],
+        &["storage", "rewrap", "--data-dir", path],
+        &["storage", "rotate-key", "--data-dir", path],
+        &["storage", "backup", "--data-dir", path, path],
+        &["storage", "restore", path, "--data-dir", path],
+        &["storage", "migrate", "--from", &to, "--to", &to],
+        &["health", "--data-dir", path],
+        &["init", "--config", path],
+        &["serve", "--config", path],
+        &[
+            "agent",
+            "--upstream",
+            path,
+            "--server",
+            "https://127.0.0.1:1",
+            "--access-key-file",
+            path,
+        ],
+        &["get", "users", "--kubeconfig", path],
+        &["apply", "-f", path],
+        &["login", "https://127.0.0.1:1", "--ca-file", path, "--access-key", "x"],
+    ] {
+        let (_, screen) = Terminal::start(&user, arguments).ended().await;
+        for control in ["\u{1b}]", "\u{7}", "\u{9b}"] {
+            assert!(!screen.contains(control), "{arguments:?}: {screen:?}");
+        }
+        assert!(!screen.trim().is_empty(), "{arguments:?}");
     }
 }

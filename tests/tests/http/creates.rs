@@ -66,6 +66,10 @@ async fn yaml_is_accepted_like_json() {
     let two = format!("{yaml}---\n{yaml}");
     let reply = client.post(&secrets("platform")).yaml(&two).send().await;
     assert!(failure(&reply).starts_with("400 BadRequest\n"), "one document for each request");
+    let numbers = yaml.replace("as-yaml", "keys").replace("{app: 'on'}", "{1: a, 2006-01-02: b}");
+    let with_end = format!("{numbers}---\n# nothing\n---\nnull\n");
+    let made = client.post(&secrets("platform")).yaml(&with_end).send().await.expect(201);
+    assert_eq!(made["metadata"]["labels"], json!({ "1": "a", "2006-01-02": "b" }));
 }
 
 #[tokio::test]

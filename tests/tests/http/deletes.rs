@@ -2,7 +2,8 @@
 
 use insta::assert_snapshot;
 use postern_tests::Server;
-use postern_tests::objects::{GROUP, name_of, secret, secret_path, secrets, version_of};
+use postern_tests::cli::CliUser;
+use postern_tests::objects::{GROUP, make, name_of, secret, secret_path, secrets, version_of};
 use postern_tests::status::failure;
 use postern_tests::wait;
 use serde_json::{Value, json};
@@ -10,6 +11,41 @@ use serde_json::{Value, json};
 async fn create(server: &Server, name: &str) -> Value {
     let request = server.client().post(&secrets("platform")).json(&secret(name, "v")).send().await;
     request.expect(201)
+}
+
+#[tokio::test]
+async fn a_deletion_of_a_record_warns_about_what_stays() {
+    let server = Server::start().await;
+    let client = server.client();
+    let admin = CliUser::new().with("KUBECONFIG", server.home().kubeconfig().to_str().unwrap());
+    make(&client, "clusters", "east", json!({})).await;
+    make(&client, "projects", "p", json!({ "allowedClusters": [{ "name": "*" }] })).await;
+    let at = |kind: &str| format!("{GROUP}/namespaces/p-p/{kind}");
+    for (kind, collection, stays) in [
+        ("virtualcluster", at("virtualclusterinstances"), "the virtual cluster itself stays"),
+        ("space", at("spaceinstances"), "the namespace of the space stays"),
+        ("cluster", format!("{GROUP}/clusters"), "the cluster and its agent go on"),
+    ] {
+        for name in ["one", "two"] {
+            let mut at = json!({ "cluster": "east", "namespace": format!("{kind}-{name}") });
+            if kind == "virtualcluster" {
+                at["virtualCluster"] = json!(name);
+            }
+            let spec = if kind == "cluster" { json!({}) } else { json!({ "clusterRef": at }) };
+            let object = json!({ "metadata": { "name": name }, "spec": spec });
+            client.post(&collection).json(&object).send().await.expect(201);
+        }
+        let reply = client.delete(&format!("{collection}/one")).send().await;
+        let warning = reply.header("warning").unwrap_or_default();
+        assert!(reply.status == 200 && warning.contains(stays), "{kind}: {warning:?}");
+        let namespace = if kind == "cluster" { &[][..] } else { &["-n", "p-p"] };
+        let output = admin.run(&[&["delete", kind, "two"], namespace].concat()).await;
+        assert!(output.code == 0 && output.err.contains(stays), "{}", output.all_output());
+    }
+    let spaces = client.delete(&at("spaceinstances")).send().await;
+    assert!(spaces.header("warning").is_some_and(|text| text.contains("stays")));
+    create(&server, "s").await;
+    assert_eq!(client.delete(&secret_path("s")).send().await.header("warning"), None);
 }
 
 #[tokio::test]

@@ -206,13 +206,7 @@ fn print_created(
     if key.expose().is_empty() {
         return Err(CliError::new("the response of the server has no access key"));
     }
-    print_key(key, process)
-}
-
-/// Prints a key alone on the standard output.
-pub(super) fn print_key(key: &SecretText, process: &Process) -> Result<(), CliError> {
-    let line = SecretText::from(format!("{}\n", key.expose()));
-    process.print_text(line.expose())
+    process.print_value(key)
 }
 
 /// The error for a key that could not be printed. The key is valid, but its value is lost.
@@ -300,7 +294,7 @@ async fn replace_value(
             "run the command again: the value of this attempt was not printed",
         ));
     }
-    print_key(&key, process).map_err(|error| value_lost(error, name))?;
+    process.print_value(&key).map_err(|error| value_lost(error, name))?;
     process.print_status(&format!("access key {name} rotated; its old value is no longer valid"));
     process.print_note("no later command can print this key: store it now");
     Ok(())

@@ -4,24 +4,26 @@
 use clap::Args;
 use postern_client::{Collection, decode_fields};
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::reviews::AccessStatus;
+use postern_kinds::rbac::VERBS;
 use postern_kinds::reviews::access_preview::AccessPreview;
 use postern_kinds::reviews::resource_access_review::{AllowedSubject, ResourceAccessReview};
 use postern_kinds::reviews::self_subject_access_review::SelfSubjectAccessReview;
 use postern_kinds::reviews::subject_access_review::SubjectAccessReview;
+use postern_kinds::reviews::{AccessStatus, NONE_SUCH, unknown_in, unknown_verb_of_path};
 use postern_kinds::scope::Scope;
-use postern_kinds::{Info, Kind, MANAGEMENT_V1};
+use postern_kinds::{Info, Kind, MANAGEMENT_V1, Verb};
 use postern_meta::object::Object;
 use serde_json::{Map, Value, json};
 
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, ImpersonationFlags, NamespaceFlag, ObjectFormat, TargetFlags};
 use crate::output::{self, escape};
-use crate::parse;
 use crate::process::Process;
 use crate::scope_flags::ScopeFlags;
 use crate::session::Session;
+use crate::similar::nearest;
 use crate::target::{Resource, Target, target};
+use crate::{kinds, parse};
 
 /// The key of a review's `extra` that names an access key.
 const KEY_EXTRA: &str = "platform.sh/access-key";
@@ -53,12 +55,38 @@ struct Question {
 }
 
 impl Question {
+    /// Which part of the question does not exist, as far as this program knows.
+    fn unknown(&self) -> Option<String> {
+        match &self.target {
+            Target::Resource(Resource { group, plural, .. }) => {
+                unknown_in(&self.verb, group, plural, postern_kinds::all())
+            }
+            Target::Path(_) => unknown_verb_of_path(&self.verb),
+        }
+    }
+
+    /// The error for a question about something that does not exist.
+    fn makes_no_sense(&self, unknown: &str) -> CliError {
+        let error = CliError::usage(escape(unknown));
+        let verbs = nearest(&self.verb, VERBS.iter().copied());
+        let is_known = VERBS.contains(&self.verb.as_str());
+        let near = match self.target.resource() {
+            Some(_) if !is_known => verbs.first().map(|verb| (*verb).to_owned()),
+            Some(resource) => resource.nearest(),
+            None => None,
+        };
+        match near {
+            Some(near) => error.hint(format!("did you mean {near}?")),
+            None if unknown.contains(" verb ") => {
+                error.hint(format!("the verbs are {}", VERBS.join(", ")))
+            }
+            None => error.hint(kinds::hint(Verb::Get)),
+        }
+    }
+
     /// The attributes for the review. Prints warnings about a target that the user may not have meant.
     fn attributes(&self, session: &Session, process: &Process) -> Map<String, Value> {
         let resource = self.target.resource();
-        if let Some(warning) = resource.and_then(Resource::warning) {
-            process.print_warning(&escape(&warning));
-        }
         let has_none = resource.is_none_or(|resource| resource.is_namespaced == Some(false));
         if has_none && self.namespace.namespace.is_some() {
             process.print_note("the resource is cluster-scoped: -n has no effect");
@@ -157,6 +185,9 @@ impl CanI {
                 Review::OfSubject(spec) => ask::<SubjectAccessReview>(&mut session, spec).await?.1,
             },
         };
+        if let Some(unknown) = reason.lines().next().filter(|line| line.starts_with(NONE_SUCH)) {
+            return Err(self.question.makes_no_sense(unknown));
+        }
         let mut text = if is_allowed { "yes\n".to_owned() } else { "no\n".to_owned() };
         if self.why {
             text.push_str(&lines(&reason));
@@ -193,6 +224,9 @@ impl WhoCan {
         let mut session = Session::open(&self.connection, process)?;
         session.load_namespace(Some(&self.question.namespace)).await?;
         let spec = self.question.attributes(&session, process);
+        if let Some(unknown) = self.question.unknown() {
+            return Err(self.question.makes_no_sense(&unknown));
+        }
         let (answer, status) = ask::<ResourceAccessReview>(&mut session, spec).await?;
         if !status.complete {
             let reason = match status.incomplete_reason.as_str() {

@@ -176,7 +176,7 @@ fn print_agent_key(
     (created, spec): &(Object, owned_access_key::Spec),
     process: &Process,
 ) -> Result<(), CliError> {
-    let printed = access_keys::print_key(&spec.key, process);
+    let printed = process.print_value(&spec.key);
     printed.map_err(|error| access_keys::value_lost(error, &created.metadata.name))
 }
 

@@ -19,7 +19,10 @@ use serde_json::{Map, Value, json};
 
 use crate::error::CliError;
 use crate::flags::{ImpersonationFlags, KubeconfigFormat};
-use crate::kubeconfig::{self, Connection, Credential, Files, Kubeconfig, Plugin, ResolvedContext};
+use crate::kubeconfig::{
+    self, Connection, Credential, Files, Kubeconfig, LoginEntries, OtherLogins, Plugin,
+    ResolvedContext, Writing,
+};
 use crate::output::{self, escape};
 use crate::process::Process;
 use crate::session::{self, Session, start_log};
@@ -121,6 +124,9 @@ struct ConnectFlags {
           require_equals = true, default_missing_value = "true")]
     set_current: bool,
 
+    #[command(flatten)]
+    others: OtherLoginsFlag,
+
     /// Print a kubeconfig with this context, and change no file. With the gateway, the output contains the
     /// access key
     #[arg(long)]
@@ -132,6 +138,20 @@ struct ConnectFlags {
 
     #[command(flatten)]
     login: LoginFlags,
+}
+
+/// The flag for contexts of other logins.
+#[derive(Args, Debug)]
+struct OtherLoginsFlag {
+    /// Replace a context of this name that was made with another login
+    #[arg(long)]
+    replace: bool,
+}
+
+impl OtherLoginsFlag {
+    fn choice(&self) -> OtherLogins {
+        if self.replace { OtherLogins::Replace } else { OtherLogins::Keep }
+    }
 }
 
 /// The login of the context.
@@ -242,6 +262,7 @@ impl Connect {
                 None => Credential::OfLogin,
             },
             namespace: route.namespace.clone(),
+            entry: entry_name(&login, &target, flags.context_name.as_deref()),
             login,
             name,
         };
@@ -250,9 +271,21 @@ impl Connect {
         if flags.print {
             return Ok(());
         }
-        kubeconfig::connect(&files, &connection, flags.set_current)?;
+        let others = flags.others.choice();
+        let writing = Writing { sets_current: flags.set_current, others };
+        kubeconfig::connect(&files, &connection, writing)?;
         say_written(&files, &connection.name, flags.set_current, process);
         Ok(())
+    }
+}
+
+/// The name of the cluster and the user of a context. It begins with the user of the login, which has the server and the
+/// owner of the key in it. Two contexts for the same target may differ in the way, so a name of their own is in it too.
+fn entry_name(login: &ResolvedContext<'_>, target: &Target, context: Option<&str>) -> String {
+    let entry = format!("{}_{}", login.user_name, target.suffix());
+    match context {
+        Some(context) => format!("{entry}/{context}"),
+        None => entry,
     }
 }
 
@@ -552,7 +585,9 @@ impl Target {
         is_scoped: bool,
         process: &Process,
     ) -> Plugin {
-        let words = ["token", "--exec-credential", "--context", login.name];
+        // The entries are named, and not the context: another login may get its name.
+        let LoginEntries { cluster, user } = login.entries();
+        let words = ["token", "--exec-credential", "--login", cluster, user];
         let mut arguments: Vec<_> = words.map(str::to_owned).into();
         if !is_scoped {
             arguments.extend(self.token_arguments());
@@ -631,7 +666,8 @@ impl Endpoint {
         Some(Self {
             host: with("")?,
             is_insecure: with("-insecure").is_some_and(|text| text == "true"),
-            ca_data: with("-ca-data"),
+            // kubectl takes it with line breaks, but other programs that read the kubeconfig may not.
+            ca_data: with("-ca-data").map(|data| data.split_ascii_whitespace().collect()),
         })
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use postern_client::decode_fields;
+use postern_kinds::SecretText;
 use postern_kinds::console_login_code::{ConsoleLoginCode, Status};
 
 use crate::error::CliError;
@@ -43,7 +44,7 @@ impl Console {
             process.print_status(&format!("the console opens in the browser, as {user}"));
             return Ok(());
         }
-        process.print_text(format!("{login}\n"))?;
+        process.print_value(&SecretText::from(login))?;
         process.print_status(&format!(
             "the link is valid for 60 seconds, and for one login as {user}"
         ));

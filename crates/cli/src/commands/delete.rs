@@ -15,7 +15,7 @@ use super::apply::collection;
 use super::by_kind::{ByKind, KindArgs, OfKind};
 use super::secrets::LocationFlags;
 use crate::error::CliError;
-use crate::flags::{ConnectionFlags, NamespaceFlag};
+use crate::flags::{ConnectionFlags, DryRun, DryRunFlag, NamespaceFlag};
 use crate::manifest::Manifest;
 use crate::manifest_files::FileFlags;
 use crate::process::Process;
@@ -32,7 +32,7 @@ use crate::{kinds, output, parse};
     arg_required_else_help = true,
     after_help = "Examples:\n  \
         postern delete user ada\n  \
-        postern delete secrets -l team=red\n  \
+        postern delete secrets -l team=red --dry-run=server\n  \
         postern delete user/ada team/red\n  \
         postern delete -f objects.yaml"
 )]
@@ -69,6 +69,9 @@ pub(crate) struct DeleteObjects {
     /// Print KIND/NAME of what was deleted
     #[arg(short, long, value_name = "FORMAT", value_parser = ["name"])]
     output: Option<String>,
+
+    #[command(flatten)]
+    dry_run: DryRunFlag,
 
     #[command(flatten)]
     namespace: NamespaceFlag,
@@ -108,6 +111,9 @@ pub struct Delete {
     /// Print KIND/NAME of what was deleted
     #[arg(short, long, value_name = "FORMAT", value_parser = ["name"])]
     output: Option<String>,
+
+    #[command(flatten)]
+    dry_run: DryRunFlag,
 
     #[command(flatten)]
     connection: ConnectionFlags,
@@ -185,9 +191,7 @@ impl DeleteSecrets {
 fn one_key(path: &str) -> Option<String> {
     let (secret, key) = path.split_once('.')?;
     Some(format!(
-        "delete removes the whole secret; to remove only the key {key} of {secret}, run: kubectl \
-         patch \
-         sharedsecret {secret} --type=merge -p '{{\"spec\":{{\"data\":{{\"{key}\":null}}}}}}'"
+        "delete removes the whole secret; to remove only the key {key} of {secret}, run: postern edit secret {secret}"
     ))
 }
 
@@ -224,6 +228,7 @@ impl DeleteObjects {
             namespace: Some(&namespace),
             ignore_not_found: self.ignore_not_found,
             output: self.output.as_deref(),
+            dry_run: self.dry_run.dry_run,
         };
         deletion.run(&mut session, &objects, process).await
     }
@@ -271,7 +276,7 @@ impl DeleteObjects {
             let message = format!("{}: metadata.name is not set", manifest.location);
             return Err((CliError::new(message), false));
         }
-        match delete(session, of, name, process).await {
+        match delete(session, of, name, self.dry_run.dry_run, process).await {
             Ok(()) => {
                 let printed = print_name(self.output.as_deref(), manifest.info, name, process);
                 printed.map_err(|error| (error, true))
@@ -340,6 +345,7 @@ impl Delete {
             namespace: of.namespace(),
             ignore_not_found: self.ignore_not_found,
             output: self.output.as_deref(),
+            dry_run: self.dry_run.dry_run,
         };
         deletion.run(session, &objects, process).await
     }
@@ -403,6 +409,7 @@ struct Deletion<'a> {
     namespace: Option<&'a str>,
     ignore_not_found: bool,
     output: Option<&'a str>,
+    dry_run: DryRun,
 }
 
 impl Deletion<'_> {
@@ -416,7 +423,7 @@ impl Deletion<'_> {
         let mut failed = false;
         for (done, (info, name)) in objects.iter().enumerate() {
             let of = Collection::new(info, self.namespace);
-            let Err(error) = delete(session, of, name, process).await else {
+            let Err(error) = delete(session, of, name, self.dry_run, process).await else {
                 print_name(self.output, info, name, process)?;
                 continue;
             };
@@ -441,14 +448,20 @@ async fn delete(
     session: &mut Session,
     of: Collection<'_>,
     name: &str,
+    dry_run: DryRun,
     process: &Process,
 ) -> Result<(), Error> {
-    let kind = kinds::name(of.info());
-    let Some(left) = session.client.delete(of, name).await? else {
-        process.print_status(&format!("{kind} {name} deleted"));
+    let (kind, suffix) = (kinds::name(of.info()), dry_run.suffix());
+    let left = match dry_run {
+        DryRun::None => session.client.delete(of, name).await?,
+        DryRun::Server => session.client.delete_dry_run(of, name).await?,
+        DryRun::Client => session.client.get(of, name).await.map(|_| None)?,
+    };
+    let Some(left) = left else {
+        process.print_status(&format!("{kind} {name} deleted{suffix}"));
         return Ok(());
     };
-    process.print_status(&format!("{kind} {name} is being deleted"));
+    process.print_status(&format!("{kind} {name} is being deleted{suffix}"));
     if !left.metadata.finalizers.is_empty() {
         let finalizers = output::escape(&left.metadata.finalizers.join(", "));
         process.print_note(&format!("it waits for its finalizers: {finalizers}"));

@@ -15,14 +15,14 @@ use super::login_workload::Workload;
 use super::whoami;
 use crate::error::CliError;
 use crate::flags::CredentialFlags;
-use crate::kubeconfig::{self, Files, Kubeconfig, ResolvedContext};
+use crate::kubeconfig::{
+    self, ENTRY_PREFIX, Files, Kubeconfig, OtherLogins, ResolvedContext, some_of,
+};
 use crate::output::escape;
-use crate::parse;
 use crate::process::Process;
 use crate::session::{Session, given_key, given_trust, start_log};
+use crate::{base64_text, parse};
 
-/// The prefix of the names of contexts that `login` writes.
-const CONTEXT_PREFIX: &str = "postern_";
 /// How long each request of a logout may take: it does not wait long for a server that is gone.
 const LOGOUT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The path of the session of a key.
@@ -43,9 +43,13 @@ pub struct Login {
     #[arg(value_name = "URL")]
     url: Option<String>,
 
-    /// The name of the context to write [default: postern_HOST]
+    /// The name of the context to write [default: postern_HOST_USER]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
+
+    /// Replace the context of --context, even if it has the key of another user
+    #[arg(long, requires = "context")]
+    replace: bool,
 
     /// The kubeconfig to write [env: KUBECONFIG] [default: ~/.kube/config]
     #[arg(long, value_name = "FILE")]
@@ -96,17 +100,13 @@ impl Login {
             start_log();
         }
         let server = self.server(process)?;
-        let name = match &self.context {
-            Some(name) if name.is_empty() => {
-                return Err(CliError::usage("--context: the name must not be empty"));
-            }
-            Some(name) => name.clone(),
-            None => context_name(&server),
-        };
+        if self.context.as_ref().is_some_and(String::is_empty) {
+            return Err(CliError::usage("--context: the name must not be empty"));
+        }
         let files = Files::find(self.kubeconfig.as_ref(), process)?;
         // The file need not exist: it is created. It is read before the key is asked for, so that the user types no key
         // if the file cannot be read.
-        let known = authority_of(&Kubeconfig::load(&files)?, &name, &server);
+        let known = authority_of(&Kubeconfig::load(&files)?, &server);
         let trust = given_trust(&self.credential, process)?;
         let trust = trust.or(known).unwrap_or(Trust::System);
         let key = match &self.workload_identity {
@@ -129,16 +129,34 @@ impl Login {
             Trust::Authorities(pem) => Some(STANDARD.encode(pem)),
         };
         let url = server.to_string();
+        let own = entry_name(&server, &status);
+        let (name, entry) = match &self.context {
+            // Two contexts of one user may have keys with different scopes.
+            Some(name) if *name != own => (name.clone(), format!("{own}/{name}")),
+            _ => (own.clone(), own),
+        };
         let login = kubeconfig::Login {
-            name: &name,
+            context: &name,
+            entry: &entry,
             server: &url,
             authority: authority.as_deref(),
             key: &key,
+            others: if self.replace { OtherLogins::Replace } else { OtherLogins::Keep },
         };
-        kubeconfig::login(&files, &login)?;
+        let others = kubeconfig::login(&files, &login)?;
         let who = whoami::owner(&status);
         let file = files.paths.first().map(|path| path.display().to_string()).unwrap_or_default();
         process.print_status(&format!("logged in to {url} as {who}"));
+        if !others.renewed.is_empty() {
+            let names = some_of(&others.renewed);
+            process.print_status(&format!("the new key also counts in the contexts {names}"));
+        }
+        if !others.kept.is_empty() {
+            process.print_note(&format!(
+                "other contexts of this server keep the key of their own login: {}",
+                some_of(&others.kept)
+            ));
+        }
         process.print_status(&format!("the current context of {file} is now {name}"));
         Ok(())
     }
@@ -222,27 +240,34 @@ impl Logout {
             Some(name) => name.to_owned(),
             None => {
                 return Err(CliError::new("not logged in: the kubeconfig has no current context")
-                    .hint("--context names one; `kubectl config get-contexts` lists them"));
+                    .hint(format!("--context names one: {}", config.contexts_hint())));
             }
         };
-        // Of a context that `connect` wrote, the login is meant.
-        let login = config.resolve(&name).and_then(|resolved| resolved.login()).map(str::to_owned);
-        let name = login.unwrap_or(name);
-        let Some(resolved) = config.resolve(&name) else {
-            return Err(CliError::new(format!("the kubeconfig has no context {name:?}"))
-                .hint("`kubectl config get-contexts` lists them"));
+        let none = |name: &str| {
+            CliError::new(format!("the kubeconfig has no context {name:?}"))
+                .hint(config.contexts_hint())
         };
-        let written_by_login = resolved.context["cluster"] == name.as_str()
-            && resolved.context["user"] == name.as_str()
-            && resolved.cluster["server"].as_str().is_some_and(ServerUrl::is_postern);
-        if !written_by_login {
+        let resolved = config.resolve(&name).ok_or_else(|| none(&name))?;
+        // Of a context that `connect` wrote, the login is meant.
+        let resolved = match resolved.login() {
+            Some(login) => config.login_of(&login).ok_or_else(|| none(login.context))?,
+            None => resolved,
+        };
+        let name = resolved.name.to_owned();
+        if !kubeconfig::is_login(&resolved) {
             let message = format!("the context {name:?} was not written by `postern login`");
             return Err(CliError::new(message)
                 .hint("it may contain the only copy of its key, so it was not removed")
-                .hint("`kubectl config delete-context` and `delete-user` remove it"));
+                .hint("to remove it, delete its entries from the kubeconfig"));
         }
         delete_login_key(&config, &resolved, process).await?;
-        kubeconfig::logout(&files, &name)?;
+        let broken = kubeconfig::logout(&files, &name, resolved.entries())?;
+        if !broken.is_empty() {
+            process.print_warning(&format!(
+                "contexts without a credential, because they used this login: {}",
+                some_of(&broken)
+            ));
+        }
         process.print_status(&format!(
             "logged out: the context {name} was removed from the kubeconfig"
         ));
@@ -300,32 +325,33 @@ async fn delete_login_key(
         Err(error) if matches!(error.reason(), Some(Reason::NotFound | Reason::Unauthorized)) => {}
         Err(error) => {
             return Err(session.explain(&error).hint(format!(
-                "the access key {} is still valid, so you are still logged in: try again, or remove \
-                 the context alone with `kubectl config delete-context {}`",
+                "the access key {} is still valid, so you are still logged in: try again, or delete \
+                 the entries of the context {} from the kubeconfig",
                 escape(key),
-                resolved.name
+                escape(resolved.name)
             )));
         }
     }
     Ok(())
 }
 
-/// The name `postern_HOST`, with the port if it is not 443.
-fn context_name(server: &ServerUrl) -> String {
+/// The name `postern_HOST_USER`, with the port if it is not 443. The names of users and teams have no underscore.
+fn entry_name(server: &ServerUrl, status: &selves::Status) -> String {
     let host = server.host();
-    if server.port() == 443 {
-        format!("{CONTEXT_PREFIX}{host}")
-    } else {
-        format!("{CONTEXT_PREFIX}{host}_{}", server.port())
-    }
+    let port = if server.port() == 443 { String::new() } else { format!("_{}", server.port()) };
+    let owner = match (&status.user, &status.team) {
+        (Some(user), _) => user.name.clone(),
+        (None, Some(team)) => format!("team_{}", team.name),
+        (None, None) => format!("subject_{}", escape(&status.subject)),
+    };
+    format!("{ENTRY_PREFIX}{host}{port}_{owner}")
 }
 
-/// The authority of the last login at this server, which need not be given again.
-fn authority_of(config: &Kubeconfig, name: &str, server: &ServerUrl) -> Option<Trust> {
-    let resolved = config.resolve(name)?;
-    let same = resolved.cluster["server"] == server.to_string();
-    let data = resolved.cluster["certificate-authority-data"].as_str().filter(|_| same)?;
-    Trust::of_pem(STANDARD.decode(data).ok()?).ok()
+/// The authority of a login at this server, which need not be given again.
+fn authority_of(config: &Kubeconfig, server: &ServerUrl) -> Option<Trust> {
+    let cluster = config.login_cluster(&server.to_string())?;
+    let data = cluster["certificate-authority-data"].as_str()?;
+    Trust::of_pem(base64_text::decode_pem(data)?).ok()
 }
 
 #[cfg(test)]
@@ -333,13 +359,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contexts_are_named_for_their_servers() {
-        for (url, name) in [
-            ("https://h.example.com", "postern_h.example.com"),
-            ("https://127.0.0.1:8443", "postern_127.0.0.1_8443"),
-            ("https://[::1]:8443", "postern_::1_8443"),
+    fn entries_are_named_for_their_servers_and_users() {
+        let ada = selves::UserInfo { name: "ada".to_owned(), ..Default::default() };
+        let ops = selves::TeamInfo { name: "ops".to_owned(), ..Default::default() };
+        let user = selves::Status { user: Some(ada), ..Default::default() };
+        let team = selves::Status { team: Some(ops), ..Default::default() };
+        for (url, status, name) in [
+            ("https://h.example.com", &user, "postern_h.example.com_ada"),
+            ("https://127.0.0.1:8443", &user, "postern_127.0.0.1_8443_ada"),
+            ("https://[::1]:8443", &team, "postern_::1_8443_team_ops"),
         ] {
-            assert_eq!(context_name(&ServerUrl::parse(url).unwrap()), name);
+            assert_eq!(entry_name(&ServerUrl::parse(url).unwrap(), status), name);
         }
     }
 }

@@ -58,7 +58,7 @@ pub enum Command {
     /// Log in: check an access key and write it into the kubeconfig.
     ///
     /// The key is checked against the server before anything is written. A context, a cluster and a user
-    /// named postern_HOST are written into the first file of KUBECONFIG, or ~/.kube/config, and become the
+    /// named postern_HOST_USER are written into the first file of KUBECONFIG, or ~/.kube/config, and become the
     /// current context, for this command and for kubectl. The command changes no other entry of the file.
     Login(login::Login),
     /// Log out: remove the entries of `login` from the kubeconfig.

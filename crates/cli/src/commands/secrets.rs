@@ -23,13 +23,13 @@ use super::secret_names::{FindError, GivenPath, NotFound, NotUnique};
 use super::secret_read::{Need, ReadSecret, Search, Sizes, read};
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, NamespaceFlag};
-use crate::kinds;
 use crate::output::{self, controls_terminal, escape};
 use crate::output_format::OutputFormat;
 use crate::parse::{self, SecretPath};
 use crate::process::{Process, read_file};
 use crate::session::Session;
 use crate::variables::{Data, VariableFlags, dotenv_lines, shell_lines};
+use crate::{base64_text, kinds};
 
 /// How often a write is tried when others write the same secret.
 const WRITES_MAX: usize = 5;
@@ -309,10 +309,9 @@ fn keep_only(object: &mut Object, key: &str) {
 }
 
 fn decoded(key: &str, value: &SecretText) -> Result<Zeroizing<Vec<u8>>, CliError> {
-    STANDARD
-        .decode(value.expose())
+    base64_text::decode(value.expose())
         .map(Zeroizing::new)
-        .map_err(|_| CliError::new(format!("the value of {key} is not base64")))
+        .ok_or_else(|| CliError::new(format!("the value of {key} is not base64")))
 }
 
 /// The value, byte for byte; on a terminal, with a line break behind it.

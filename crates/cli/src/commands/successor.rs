@@ -62,7 +62,8 @@ pub(super) async fn rotate(
     }
     let new = successor_of(&old.metadata, &spec, new_name)?;
     let successor = create(session, &new).await?;
-    access_keys::print_key(&successor.key, process)
+    process
+        .print_value(&successor.key)
         .map_err(|error| access_keys::value_lost(error, &successor.name))?;
     let new_name = escape(&successor.name);
     let what = access_keys::describe(&spec);

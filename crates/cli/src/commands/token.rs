@@ -17,12 +17,13 @@ use zeroize::Zeroizing;
 
 use super::new_object;
 use crate::error::CliError;
+use crate::explain::LOGIN_HINT;
 use crate::flags::ConnectionFlags;
-use crate::output;
-use crate::parse;
+use crate::kubeconfig::{Files, Kubeconfig, LoginEntries};
 use crate::process::Process;
-use crate::session::Session;
+use crate::session::{Session, start_log};
 use crate::token_cache::{CachedToken, TokenCache};
+use crate::{impersonation_config, output, parse};
 
 /// The environment variable with the input of kubectl's credential plugins.
 const EXEC_INFO: &str = "KUBERNETES_EXEC_INFO";
@@ -73,6 +74,11 @@ pub struct Token {
     #[arg(long, conflicts_with = "output")]
     exec_credential: bool,
 
+    /// The entries of the login in the kubeconfig, as `connect` writes them: no other login takes its place
+    #[arg(long, num_args = 2, value_names = ["CLUSTER", "USER"], hide = true,
+          conflicts_with_all = ["context", "server", "access_key"])]
+    login: Vec<String>,
+
     /// How to print it [default: the token alone]
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<TokenFormat>,
@@ -88,15 +94,36 @@ impl Token {
         if self.exec_credential || asked_by_kubectl.is_some() {
             return self.print_credential(asked_by_kubectl, process).await;
         }
-        let mut session = Session::open(&self.connection, process)?;
+        let mut session = self.session(process)?;
         let issued = issue(&mut session, self.spec()).await;
         let object = issued.map_err(|error| self.refused(&session, &error))?;
         let text = match self.output {
-            None => Zeroizing::new(format!("{}\n", token_in(&object)?.expose())),
+            None => return process.print_value(&token_in(&object)?),
             Some(TokenFormat::Json) => output::json(object.into_value()),
             Some(TokenFormat::Yaml) => output::yaml(object.into_value()),
         };
         process.print_text(text.as_str())
+    }
+
+    /// The session of the login that the flags name. The environment may have the key of another person, so it does not
+    /// count for a login that `connect` named.
+    fn session(&self, process: &Process) -> Result<Session, CliError> {
+        let [cluster, user] = self.login.as_slice() else {
+            return Session::open(&self.connection, process);
+        };
+        let target = &self.connection.target;
+        if target.credential.debug {
+            start_log();
+        }
+        let files = Files::find(target.kubeconfig.as_ref(), process)?;
+        let config = Kubeconfig::load(&files)?;
+        config.check_missing(process)?;
+        let login = config.login_with(LoginEntries { cluster, user }).ok_or_else(|| {
+            let message = format!("the kubeconfig has no login with the user {user:?}");
+            CliError::new(message).hint(LOGIN_HINT)
+        })?;
+        let acting = impersonation_config::choose(&self.connection.impersonation, Some(&login))?;
+        Session::of_context(&config, &login, acting, target.credential.timeout, process)
     }
 
     /// Why there is no token, in terms of the flags.
@@ -160,7 +187,7 @@ impl Token {
     ) -> Result<(), CliError> {
         let api_version = exec_version(exec_info)?;
         let spec = self.spec();
-        let mut session = Session::open(&self.connection, process)?;
+        let mut session = self.session(process)?;
         let cache = TokenCache::of(process, &cache_name(&session, &spec));
         let (now, caller) = (process.now_unix_seconds(), process.parent_id());
         let kept = cache.as_ref().and_then(TokenCache::read).filter(|kept| kept.counts(now));

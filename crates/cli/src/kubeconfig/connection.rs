@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::Files;
-use super::edit::{edit, entry, named, put_head};
-use super::read::{LOGIN_EXTENSION, ResolvedContext, login_of};
+use super::edit::{OtherLogins, belongs_to_another, edit, entry, put_head, remove_unused};
+use super::read::{Kubeconfig, LOGIN_EXTENSION, LoginEntries, LoginMark, ResolvedContext};
 use crate::error::CliError;
 
 /// The version in which kubectl takes a credential from a plugin.
@@ -18,8 +18,11 @@ const INSTALL_HINT: &str = "postern is the credential plugin of this context: pu
 
 /// A context to write.
 pub(crate) struct Connection<'a> {
-    /// The name of context and cluster, and of the user where the credential is not the login's.
+    /// The name of the context.
     pub(crate) name: String,
+    /// The name of the cluster, and of the user where the credential is not the login's. The name of the login's user
+    /// is in it, so that merged kubeconfigs do not mix up what two people are connected to.
+    pub(crate) entry: String,
     /// The login of the context.
     pub(crate) login: ResolvedContext<'a>,
     /// The `cluster` of the entry.
@@ -28,6 +31,15 @@ pub(crate) struct Connection<'a> {
     pub(crate) namespace: Option<String>,
     /// The credential of its requests.
     pub(crate) credential: Credential,
+}
+
+/// How a context is written into a kubeconfig.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Writing {
+    /// Whether it becomes the current context.
+    pub(crate) sets_current: bool,
+    /// What happens to a context of this name that belongs to another login.
+    pub(crate) others: OtherLogins,
 }
 
 /// The credential of a context.
@@ -52,43 +64,50 @@ pub(crate) struct Plugin {
 pub(crate) fn connect(
     files: &Files,
     connection: &Connection<'_>,
-    set_current: bool,
+    writing: Writing,
 ) -> Result<(), CliError> {
     let Some(first) = files.paths.first() else { return Ok(()) };
+    let all = Kubeconfig::load(files)?;
     edit(first, |config| {
-        if !is_free(config, connection) {
-            let message = format!(
-                "{} already has an entry {:?} that `postern` did not write",
-                first.display(),
-                connection.name
-            );
-            return Err(
-                CliError::new(message).hint("nothing was written; choose another name with --name")
-            );
-        }
-        connection.put(config, set_current).map_err(|what| {
+        let all = all.with_file(first, Value::Object(config.clone()));
+        check(&all, connection, writing.others)?;
+        connection.put(config, writing.sets_current).map_err(|what| {
             CliError::new(format!("{} is no kubeconfig: {what}", first.display()))
                 .hint("nothing was written; choose another file with --kubeconfig or KUBECONFIG")
-        })
+        })?;
+        if let Some(before) = all.resolve(&connection.name) {
+            let after = LoginEntries { cluster: &connection.entry, user: connection.user() };
+            remove_unused(config, &all, &before, after);
+        }
+        Ok(())
     })
 }
 
-/// Whether writing loses nothing: whether there is nothing of this name, or a context that was made with
-/// the same login.
-fn is_free(config: &Map<String, Value>, connection: &Connection<'_>) -> bool {
-    let name = &connection.name;
-    match ["contexts", "clusters", "users"].map(|list| named(config, list, name)) {
-        [None, None, None] => true,
-        [Some(context), ..] => login_of(&context["context"]) == Some(connection.login.name),
-        _ => false,
+/// Checks that writing loses nothing, and changes no context of another login unless that is asked for.
+fn check(
+    all: &Kubeconfig,
+    connection: &Connection<'_>,
+    others: OtherLogins,
+) -> Result<(), CliError> {
+    let not_ours = |name: &str| {
+        CliError::new(format!(
+            "the kubeconfig already has an entry {name:?} that `postern` did not write"
+        ))
+        .hint("nothing was written; choose another name with --name")
+    };
+    let entry = connection.entry.as_str();
+    let exists = ["clusters", "users"].iter().any(|list| all.entry(list, entry).is_some());
+    let uses = |context: &Value| context["cluster"] == entry || context["user"] == entry;
+    let is_marked = |one: &Value| uses(&one["context"]) && LoginMark::of(&one["context"]).is_some();
+    if exists && !all.context_entries().any(is_marked) {
+        return Err(not_ours(entry));
     }
-}
-
-/// The names of the contexts that were made with a login.
-pub(super) fn made_with(config: &Map<String, Value>, login: &str) -> Vec<String> {
-    let contexts = config.get("contexts").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let own = contexts.iter().filter(|entry| login_of(&entry["context"]) == Some(login));
-    own.filter_map(|entry| entry["name"].as_str()).map(str::to_owned).collect()
+    let Some(before) = all.resolve(&connection.name) else { return Ok(()) };
+    match before.login() {
+        None => Err(not_ours(&connection.name)),
+        Some(mark) if mark.is(&connection.login) || others == OtherLogins::Replace => Ok(()),
+        Some(_) => Err(belongs_to_another(&connection.name, std::iter::empty(), "--name")),
+    }
 }
 
 impl Connection<'_> {
@@ -110,29 +129,26 @@ impl Connection<'_> {
     fn put(&self, config: &mut Map<String, Value>, set_current: bool) -> Result<(), String> {
         let name = &self.name;
         put_head(config);
-        let cluster = entry(config, "clusters", "cluster", name)?;
+        let cluster = entry(config, "clusters", "cluster", &self.entry)?;
         cluster.clone_from(self.cluster.as_object().unwrap_or(&Map::new()));
         match &self.credential {
             Credential::Plugin(plugin) => {
-                let user = entry(config, "users", "user", name)?;
+                let user = entry(config, "users", "user", &self.entry)?;
                 // Other credentials would win over the plugin, and `as` would make requests as another user.
                 user.clear();
                 user.insert("exec".to_owned(), plugin.exec());
             }
-            Credential::OfLogin => {
-                // From an earlier time, when there was a direct endpoint.
-                if let Some(Value::Array(users)) = config.get_mut("users") {
-                    users.retain(|entry| entry["name"] != name.as_str());
-                }
-            }
+            Credential::OfLogin => {}
         }
         let context = entry(config, "contexts", "context", name)?;
-        context.insert("cluster".to_owned(), json!(name));
+        context.insert("cluster".to_owned(), json!(self.entry));
         context.insert("user".to_owned(), json!(self.user()));
         if let Some(namespace) = &self.namespace {
             context.insert("namespace".to_owned(), json!(namespace));
         }
-        let own = json!({ "name": LOGIN_EXTENSION, "extension": { "context": self.login.name } });
+        let LoginEntries { cluster, user } = self.login.entries();
+        let login = json!({ "context": self.login.name, "cluster": cluster, "user": user });
+        let own = json!({ "name": LOGIN_EXTENSION, "extension": login });
         context.insert("extensions".to_owned(), json!([own]));
         if set_current {
             config.insert("current-context".to_owned(), json!(name));
@@ -143,8 +159,8 @@ impl Connection<'_> {
     /// The name of the user.
     fn user(&self) -> &str {
         match &self.credential {
-            Credential::Plugin(_) => &self.name,
-            Credential::OfLogin => self.login.context["user"].as_str().unwrap_or_default(),
+            Credential::Plugin(_) => &self.entry,
+            Credential::OfLogin => self.login.user_name,
         }
     }
 }
@@ -212,7 +228,7 @@ users:
             Kubeconfig::load(&self.files).unwrap()
         }
 
-        fn connect(&self, name: &str, is_direct: bool, set_current: bool) -> Result<(), CliError> {
+        fn connect(&self, name: &str, is_direct: bool, sets_current: bool) -> Result<(), CliError> {
             let config = self.config();
             let plugin = Plugin {
                 command: "postern".to_owned(),
@@ -221,6 +237,7 @@ users:
             };
             let connection = Connection {
                 name: name.to_owned(),
+                entry: name.to_owned(),
                 login: config.resolve("h").unwrap(),
                 cluster: json!({ "server": "https://agent" }),
                 namespace: is_direct.then(|| "ns".to_owned()),
@@ -232,7 +249,8 @@ users:
             };
             assert!(!connection.alone(false).unwrap().to_string().contains("hush"));
             assert_eq!(connection.alone(true).unwrap().to_string().contains("hush"), !is_direct);
-            super::connect(&self.files, &connection, set_current)
+            let others = OtherLogins::Keep;
+            super::connect(&self.files, &connection, Writing { sets_current, others })
         }
     }
 
@@ -243,7 +261,8 @@ users:
         let config = scene.config();
         assert_eq!(config.current(), Some("h_east"));
         let east = config.resolve("h_east").unwrap();
-        assert_eq!((east.login(), &east.context["namespace"]), (Some("h"), &json!("ns")));
+        let login = config.login_of(&east.login().unwrap()).unwrap();
+        assert_eq!((login.name, &east.context["namespace"]), ("h", &json!("ns")));
         let exec = &east.user["exec"];
         assert_eq!((&exec["args"], &exec["env"][0]["value"]), (&json!(["token"]), &json!("/a:/b")));
         assert_eq!(config.resolve("work").unwrap().user["token"], "others");
@@ -271,7 +290,7 @@ users:
         let scene = Scene::new(BEFORE);
         scene.connect("h_east", true, true).unwrap();
         scene.connect("h_west", false, false).unwrap();
-        logout(&scene.files, "h").unwrap();
+        logout(&scene.files, "h", LoginEntries { cluster: "h", user: "h" }).unwrap();
         let config = scene.config();
         assert_eq!(config.contexts().collect::<Vec<_>>(), ["work"]);
         assert_eq!(config.current(), None);

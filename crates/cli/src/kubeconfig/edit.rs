@@ -1,74 +1,143 @@
 //! Changing kubeconfigs. Entries, and fields of entries, that `postern` does not know stay as they
 //! are.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use postern_client::ServerUrl;
 use postern_kinds::{SecretText, default_namespace};
 use postern_meta::encode_yaml;
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use super::Files;
-use super::connection;
-use super::read::read_one;
+use super::read::{EntryList, Kubeconfig, LoginEntries, LoginMark, ResolvedContext, read_one};
 use crate::error::CliError;
+use crate::escape::escape;
 use crate::locked_file::FileLock;
+
+/// The prefix of the names of entries that `login` writes.
+pub(crate) const ENTRY_PREFIX: &str = "postern_";
 
 /// The entries that a login writes.
 pub(crate) struct Login<'a> {
-    /// The name of context, cluster and user.
-    pub(crate) name: &'a str,
+    /// The name of the context.
+    pub(crate) context: &'a str,
+    /// The name of cluster and user. It has the server and the owner of the key in it: if kubeconfigs are merged, no
+    /// context uses the key of another person.
+    pub(crate) entry: &'a str,
     /// The server's URL.
     pub(crate) server: &'a str,
     /// The certificate authorities in base64; `None` for the system's.
     pub(crate) authority: Option<&'a str>,
     /// The access key.
     pub(crate) key: &'a SecretText,
+    /// What happens to a context of this name that belongs to another login.
+    pub(crate) others: OtherLogins,
+}
+
+/// What a command does with a context of its name that another login made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OtherLogins {
+    /// It fails, and names what would change.
+    Keep,
+    /// It replaces the context.
+    Replace,
+}
+
+/// The other contexts of the server at which a login was written.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct OtherContexts {
+    /// Those that use the new key.
+    pub(crate) renewed: Vec<String>,
+    /// Those of other logins, which keep their keys.
+    pub(crate) kept: Vec<String>,
 }
 
 /// Writes a login into the first file, and makes it the current context.
-pub(crate) fn login(files: &Files, login: &Login<'_>) -> Result<(), CliError> {
-    let Some(first) = files.paths.first() else { return Ok(()) };
+pub(crate) fn login(files: &Files, login: &Login<'_>) -> Result<OtherContexts, CliError> {
+    let Some(first) = files.paths.first() else { return Ok(OtherContexts::default()) };
     let refused = |what: String| {
         CliError::new(format!("{} is no kubeconfig: {what}", first.display()))
             .hint("nothing was written; choose another file with --kubeconfig or KUBECONFIG")
     };
+    let all = Kubeconfig::load(files)?;
+    let mut others = OtherContexts::default();
     edit(first, |config| {
-        if !is_free(config, login) {
-            let message = format!(
-                "{} already has an entry {:?} that `postern` did not write",
-                first.display(),
-                login.name
-            );
-            return Err(CliError::new(message)
-                .hint("nothing was written; choose another name with --context"));
+        let all = all.with_file(first, Value::Object(config.clone()));
+        login.check(&all, config)?;
+        others = login.other_contexts(&all);
+        login.put(config).map_err(refused)?;
+        if let Some(before) = all.resolve(login.context) {
+            let after = LoginEntries { cluster: login.entry, user: login.entry };
+            remove_unused(config, &all, &before, after);
         }
-        put(config, login).map_err(refused)
-    })
+        Ok(())
+    })?;
+    Ok(others)
 }
 
-/// Removes a login from the file that it is in, and the contexts that `connect` made with it.
-pub(crate) fn logout(files: &Files, name: &str) -> Result<(), CliError> {
-    let mut found = false;
+/// Removes a login from the files that it is in, and the contexts that `connect` made with it. Returns the names of
+/// other contexts, which have no credential any more.
+pub(crate) fn logout(
+    files: &Files,
+    context: &str,
+    login: LoginEntries<'_>,
+) -> Result<Vec<String>, CliError> {
+    let all = Kubeconfig::load(files)?;
+    let Some(login) = all.login_with(login) else { return Ok(Vec::new()) };
+    let mut gone = vec![context];
+    for entry in all.context_entries() {
+        let made_with = LoginMark::of(&entry["context"]).is_some_and(|mark| mark.is(&login));
+        gone.extend(entry["name"].as_str().filter(|_| made_with));
+    }
+    let gone: BTreeSet<&str> = gone.into_iter().collect();
+    let stays = |entry: &&Value| !entry["name"].as_str().is_some_and(|name| gone.contains(name));
+    let left: Vec<&Value> = all.context_entries().filter(stays).collect();
+    let broken = left.iter().filter(|entry| entry["context"]["user"] == login.user_name);
+    let broken = broken.filter_map(|entry| entry["name"].as_str()).map(str::to_owned).collect();
+    let going: Vec<ResolvedContext<'_>> =
+        gone.iter().filter_map(|name| all.resolve(name)).collect();
+    let is_left =
+        |field: &str, name: &str| left.iter().any(|entry| entry["context"][field] == name);
+    let names = |list: EntryList| -> BTreeSet<&str> {
+        let of_list = going.iter().map(|one| match list {
+            EntryList::Clusters => one.cluster_name,
+            EntryList::Users => one.user_name,
+        });
+        of_list
+            .filter(|name| match list {
+                // Another credential may use the cluster.
+                EntryList::Clusters => !is_left("cluster", name),
+                EntryList::Users => *name == login.user_name || !is_left("user", name),
+            })
+            .collect()
+    };
+    let mut lists = BTreeMap::from([
+        ("contexts", gone.clone()),
+        ("clusters", names(EntryList::Clusters)),
+        ("users", names(EntryList::Users)),
+    ]);
     for path in files.paths.iter().filter(|path| path.exists()) {
         edit(path, |config| {
-            // Only the first entry of a name is ever used: later ones belong to something else.
-            let mut gone = connection::made_with(config, name);
-            if !found && named(config, "contexts", name).is_some() {
-                found = true;
-                gone.push(name.to_owned());
-            }
-            for name in &gone {
-                remove(config, name);
-            }
-            let current = config.get("current-context").and_then(Value::as_str).unwrap_or_default();
-            if current == name || gone.iter().any(|one| one == current) {
+            remove_first(config, &mut lists);
+            let current = config.get("current-context").and_then(Value::as_str);
+            if current.is_some_and(|current| gone.contains(current)) {
                 config.insert("current-context".to_owned(), json!(""));
             }
             Ok(())
         })?;
     }
-    Ok(())
+    Ok(broken)
+}
+
+/// Removes the entries of these names, and the names that were found. Only the first entry of a name counts: later ones
+/// belong to something else.
+fn remove_first(config: &mut Map<String, Value>, lists: &mut BTreeMap<&str, BTreeSet<&str>>) {
+    for (list, names) in lists {
+        let Some(Value::Array(entries)) = config.get_mut(*list) else { continue };
+        entries.retain(|entry| !entry["name"].as_str().is_some_and(|name| names.remove(name)));
+    }
 }
 
 /// Reads, changes and replaces a file under its lock; one that stays the same is not touched.
@@ -87,52 +156,133 @@ pub(super) fn edit(
     lock.replace(Zeroizing::new(encode_yaml(&after)).as_bytes())
 }
 
-pub(super) fn named<'a>(
-    config: &'a Map<String, Value>,
-    list: &str,
-    name: &str,
-) -> Option<&'a Value> {
-    config.get(list)?.as_array()?.iter().find(|entry| entry["name"] == name)
-}
-
-/// Whether writing this login loses nothing: whether there is nothing of its name, or a
-/// login at the same server.
-fn is_free(config: &Map<String, Value>, login: &Login<'_>) -> bool {
-    let name = login.name;
-    let entries = ["contexts", "clusters", "users"].map(|list| named(config, list, name));
-    match entries {
-        [None, None, None] => true,
-        [Some(context), Some(cluster), _] => {
-            context["context"]["cluster"] == name
-                && context["context"]["user"] == name
-                && cluster["cluster"]["server"] == login.server
+impl Login<'_> {
+    /// Checks that writing loses nothing, and changes no context of another login unless that is asked for.
+    fn check(&self, all: &Kubeconfig, first: &Map<String, Value>) -> Result<(), CliError> {
+        let not_ours = |name: &str| {
+            CliError::new(format!(
+                "the kubeconfig already has an entry {name:?} that `postern` did not write"
+            ))
+            .hint("nothing was written; choose another name with --context")
+        };
+        let is_here = |cluster: &Value| cluster["server"] == self.server;
+        let cluster = all.entry("clusters", self.entry).map(|(entry, _)| &entry["cluster"]);
+        let is_other = |list: EntryList| {
+            let in_first = first.get(list.field()).and_then(Value::as_array);
+            let in_first =
+                in_first.is_some_and(|all| all.iter().any(|one| one["name"] == self.entry));
+            in_first || all.is_used(list, self.entry, self.context)
+        };
+        let is_foreign = match cluster {
+            Some(cluster) => !is_here(cluster) && is_other(EntryList::Clusters),
+            None => all.entry("users", self.entry).is_some() && is_other(EntryList::Users),
+        };
+        if is_foreign {
+            return Err(not_ours(self.entry));
         }
-        _ => false,
+        let Some(before) = all.resolve(self.context) else { return Ok(()) };
+        if !is_login(&before) || !is_here(before.cluster) {
+            return Err(not_ours(self.context));
+        }
+        if before.user_name == self.entry || self.others == OtherLogins::Replace {
+            return Ok(());
+        }
+        // Contexts of earlier versions name the context of their login alone.
+        let follows = |mark: LoginMark<'_>| mark.entries.is_none() && mark.context == self.context;
+        let marked = all
+            .context_entries()
+            .filter(|entry| LoginMark::of(&entry["context"]).is_some_and(follows));
+        let names = marked.filter_map(|entry| entry["name"].as_str());
+        Err(belongs_to_another(self.context, names, "--context"))
+    }
+
+    fn other_contexts(&self, all: &Kubeconfig) -> OtherContexts {
+        let mut others = OtherContexts::default();
+        let servers = all.servers();
+        let is_here = |cluster: &str| servers.get(cluster).is_some_and(|url| *url == self.server);
+        for entry in all.context_entries().filter(|entry| entry["name"] != self.context) {
+            let (Some(name), context) = (entry["name"].as_str(), &entry["context"]) else {
+                continue;
+            };
+            let text = |field| context[field].as_str().unwrap_or_default();
+            let own = LoginEntries { cluster: text("cluster"), user: text("user") };
+            let login = LoginMark::of(context).and_then(|mark| all.login_of(&mark));
+            let of_login = login.map_or(own, |login| login.entries());
+            if own.user == self.entry || of_login.user == self.entry {
+                others.renewed.push(name.to_owned());
+            } else if is_here(of_login.cluster) {
+                others.kept.push(name.to_owned());
+            }
+        }
+        others
+    }
+
+    fn put(&self, config: &mut Map<String, Value>) -> Result<(), String> {
+        put_head(config);
+        let cluster = entry(config, "clusters", "cluster", self.entry)?;
+        let others =
+            ["certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify"];
+        for other in others {
+            cluster.remove(other);
+        }
+        cluster.insert("server".to_owned(), json!(self.server));
+        if let Some(authority) = self.authority {
+            cluster.insert("certificate-authority-data".to_owned(), json!(authority));
+        }
+        let user = entry(config, "users", "user", self.entry)?;
+        // Other credentials would win over the key, and `as` would make requests as another user.
+        user.clear();
+        user.insert("token".to_owned(), json!(self.key.expose()));
+        let context = entry(config, "contexts", "context", self.context)?;
+        context.insert("cluster".to_owned(), json!(self.entry));
+        context.insert("user".to_owned(), json!(self.entry));
+        context.entry("namespace").or_insert_with(|| json!(default_namespace()));
+        config.insert("current-context".to_owned(), json!(self.context));
+        Ok(())
     }
 }
 
-fn put(config: &mut Map<String, Value>, login: &Login<'_>) -> Result<(), String> {
-    let name = login.name;
-    put_head(config);
-    let cluster = entry(config, "clusters", "cluster", name)?;
-    for other in ["certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify"]
-    {
-        cluster.remove(other);
+/// Whether `login` wrote a context.
+pub(crate) fn is_login(context: &ResolvedContext<'_>) -> bool {
+    let LoginEntries { cluster, user } = context.entries();
+    context.login().is_none()
+        && cluster == user
+        && (user == context.name || user.starts_with(ENTRY_PREFIX))
+        && context.cluster["server"].as_str().is_some_and(ServerUrl::is_postern)
+}
+
+/// The error for a context that another login made. It names all that would change.
+pub(super) fn belongs_to_another<'a>(
+    name: &'a str,
+    more: impl Iterator<Item = &'a str>,
+    flag: &str,
+) -> CliError {
+    let names: Vec<_> = std::iter::once(name).chain(more).map(escape).collect();
+    let plural = if names.len() == 1 { "context" } else { "contexts" };
+    CliError::new(format!("the key of another login is used by the {plural} {}", names.join(", ")))
+        .hint(format!("nothing was written; choose another name with {flag}"))
+        .hint("--replace makes the new login count there")
+}
+
+/// Removes the entries that a context had before and has no more, unless another context uses them.
+pub(super) fn remove_unused(
+    config: &mut Map<String, Value>,
+    all: &Kubeconfig,
+    before: &ResolvedContext<'_>,
+    after: LoginEntries<'_>,
+) {
+    let lists = [
+        (EntryList::Clusters, before.cluster_name, after.cluster),
+        (EntryList::Users, before.user_name, after.user),
+    ];
+    for (list, name, kept) in lists {
+        if name == kept || all.is_used(list, name, before.name) {
+            continue;
+        }
+        if let Some(Value::Array(entries)) = config.get_mut(list.field()) {
+            entries.retain(|entry| entry["name"] != name);
+        }
     }
-    cluster.insert("server".to_owned(), json!(login.server));
-    if let Some(authority) = login.authority {
-        cluster.insert("certificate-authority-data".to_owned(), json!(authority));
-    }
-    let user = entry(config, "users", "user", name)?;
-    // Other credentials would win over the key, and `as` would make requests as another user.
-    user.clear();
-    user.insert("token".to_owned(), json!(login.key.expose()));
-    let context = entry(config, "contexts", "context", name)?;
-    context.insert("cluster".to_owned(), json!(name));
-    context.insert("user".to_owned(), json!(name));
-    context.entry("namespace").or_insert_with(|| json!(default_namespace()));
-    config.insert("current-context".to_owned(), json!(name));
-    Ok(())
 }
 
 /// Says that it is a kubeconfig.
@@ -166,14 +316,6 @@ pub(super) fn entry<'a>(
     inside.as_object_mut().ok_or_else(|| format!("{inner} of {name} is not a mapping"))
 }
 
-fn remove(config: &mut Map<String, Value>, name: &str) {
-    for list in ["contexts", "clusters", "users"] {
-        if let Some(Value::Array(entries)) = config.get_mut(list) {
-            entries.retain(|entry| entry["name"] != name);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -202,6 +344,8 @@ users:
 from-the-future: [1, 2.5, null]
 ";
 
+    const OWN: LoginEntries<'_> = LoginEntries { cluster: "postern_h", user: "postern_h" };
+
     fn file(home: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
         let path = home.path().join(name);
         File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
@@ -214,7 +358,14 @@ from-the-future: [1, 2.5, null]
     }
 
     fn entry_of(key: &SecretText) -> Login<'_> {
-        Login { name: "postern_h", server: "https://h/x", authority: Some("QUE="), key }
+        Login {
+            context: "postern_h",
+            entry: "postern_h",
+            server: "https://h/kubernetes/management",
+            authority: Some("QUE="),
+            key,
+            others: OtherLogins::Keep,
+        }
     }
 
     fn key() -> SecretText {
@@ -234,7 +385,7 @@ from-the-future: [1, 2.5, null]
         assert_eq!(resolved.user["token"], "pst_hush");
         assert_eq!(resolved.context["namespace"], "platform");
         assert_eq!(config.resolve("work").unwrap().context["future-field"], "kept");
-        logout(&files(&[&path]), "postern_h").unwrap();
+        logout(&files(&[&path]), "postern_h", OWN).unwrap();
         let mut after = read_one(&path).unwrap().unwrap();
         assert_eq!(after["current-context"], "");
         after["current-context"] = json!("work");
@@ -259,7 +410,7 @@ from-the-future: [1, 2.5, null]
         let path = file(
             &home,
             "config",
-            "clusters: [{name: postern_h, cluster: {server: 'https://h/x', \
+            "clusters: [{name: postern_h, cluster: {server: 'https://h/kubernetes/management', \
              insecure-skip-tls-verify: true}}]\nusers: [{name: postern_h, user: {tokenFile: \
              t, as: bob, as-groups: [ops], as-uid: u, as-user-extra: {why: [x]}}}]\ncontexts: \
              [{name: postern_h, context: {cluster: postern_h, user: postern_h, namespace: \
@@ -268,7 +419,7 @@ from-the-future: [1, 2.5, null]
         login(&files(&[&path]), &Login { authority: None, ..entry_of(&key()) }).unwrap();
         let config = Kubeconfig::load(&files(&[&path])).unwrap();
         let resolved = config.resolve("postern_h").unwrap();
-        assert_eq!(resolved.cluster, &json!({ "server": "https://h/x" }));
+        assert_eq!(resolved.cluster, &json!({ "server": "https://h/kubernetes/management" }));
         assert_eq!(resolved.user, &json!({ "token": "pst_hush" }));
         assert_eq!(resolved.context["namespace"], "team");
     }
@@ -305,7 +456,7 @@ from-the-future: [1, 2.5, null]
         // The same name at another server.
         let path = file(&home, "config", "");
         login(&files(&[&path]), &entry_of(&key)).unwrap();
-        let other = Login { server: "https://other/x", ..entry_of(&key) };
+        let other = Login { server: "https://other/kubernetes/management", ..entry_of(&key) };
         assert!(login(&files(&[&path]), &other).is_err());
     }
 
@@ -317,7 +468,7 @@ from-the-future: [1, 2.5, null]
         let second = file(&home, "second", text);
         let both = files(&[&first, &second]);
         login(&both, &entry_of(&key())).unwrap();
-        logout(&both, "postern_h").unwrap();
+        logout(&both, "postern_h", OWN).unwrap();
         assert_eq!(**read_file(&second, 100).unwrap(), *text.as_bytes());
         assert!(Kubeconfig::load(&both).unwrap().resolve("postern_h").is_none());
     }

@@ -3,19 +3,18 @@
 
 mod connection;
 mod edit;
+#[cfg(test)]
+mod merging;
 mod read;
 
 use std::path::PathBuf;
 
-pub(crate) use connection::{Connection, Credential, Plugin, connect, make_absolute};
-pub(crate) use edit::{Login, login, logout};
-pub(crate) use read::{Kubeconfig, ResolvedContext};
+pub(crate) use connection::{Connection, Credential, Plugin, Writing, connect, make_absolute};
+pub(crate) use edit::{ENTRY_PREFIX, Login, OtherLogins, is_login, login, logout};
+pub(crate) use read::{Kubeconfig, LoginEntries, ResolvedContext, some_of};
 
 use crate::error::CliError;
 use crate::process::Process;
-
-/// The largest kubeconfig that is read.
-const FILE_MAX_BYTES: usize = 8 * 1024 * 1024;
 
 /// The files that together are the kubeconfig; earlier ones win.
 pub(crate) struct Files {

@@ -53,6 +53,9 @@ pub struct Info {
     pub selectable_fields: &'static [SelectableField],
     /// Whether the default namespace of clients is the default for its objects.
     pub in_default_namespace: bool,
+    /// What a deletion leaves, as a warning to the client, where an object is the record of something that the server does
+    /// not delete. Empty for all others.
+    pub deletion_warning: &'static str,
     /// One sentence for `kubectl explain`.
     pub description: &'static str,
 }
@@ -100,6 +103,7 @@ impl Info {
         unconditional_update: false,
         selectable_fields: &[],
         in_default_namespace: false,
+        deletion_warning: "",
         description: "",
     };
 

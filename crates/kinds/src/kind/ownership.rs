@@ -152,7 +152,8 @@ pub struct Access {
         extend("items" = { "type": "string", "enum": VERBS })
     )]
     pub verbs: Vec<String>,
-    /// Subresources that the verbs also apply to, for example `status`; `*` is all that the kind has.
+    /// Subresources that the verbs also apply to, for example `status`; `*` is all that the kind has. `chartinfo` and
+    /// `charts`, which other clients send, have no effect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub subresources: Vec<String>,

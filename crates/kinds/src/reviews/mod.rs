@@ -10,7 +10,9 @@ use postern_meta::object::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::kind::AnyKind;
 use crate::kind::action::{Action, ActionRight, Handler, Response, ServerAction};
+use crate::rbac::{ALL, VERBS};
 use crate::verb::Verb;
 
 pub mod access_preview;
@@ -137,6 +139,56 @@ pub struct SubjectSpec {
     pub uid: String,
 }
 
+/// The begin of the reason for a question about a verb or a resource that does not exist.
+pub const NONE_SUCH: &str = "there is no ";
+
+/// How much of a word of the caller's a reason repeats.
+const MAX_NAME_CHARS: usize = 64;
+
+/// The verbs of requests to paths.
+const PATH_VERBS: [&str; 8] = ["*", "delete", "get", "head", "options", "patch", "post", "put"];
+
+/// The resources of the verb `impersonate` that are no kinds.
+const IDENTITY_RESOURCES: [(&str, &str); 5] = [
+    ("", "users"),
+    ("", "groups"),
+    ("", "serviceaccounts"),
+    ("authentication.k8s.io", "userextras"),
+    ("authentication.k8s.io", "uids"),
+];
+
+/// Which part of a question about a resource does not exist among these kinds; `None` if all parts do.
+pub fn unknown_in(
+    verb: &str,
+    group: &str,
+    resource: &str,
+    kinds: &[&dyn AnyKind],
+) -> Option<String> {
+    if !VERBS.contains(&verb) {
+        return Some(format!("{NONE_SUCH}verb {}", printable(verb)));
+    }
+    let (plural, _) = resource.split_once('/').unwrap_or((resource, ""));
+    let is_kind = kinds.iter().map(|kind| kind.info()).any(|info| {
+        (group == ALL || info.version.group == group) && (plural == ALL || info.plural == plural)
+    });
+    if is_kind || plural.is_empty() || IDENTITY_RESOURCES.contains(&(group, plural)) {
+        return None;
+    }
+    let group = if group.is_empty() { "core".to_owned() } else { printable(group) };
+    Some(format!("{NONE_SUCH}resource {} in the group {group}", printable(plural)))
+}
+
+/// Whether the verb of a question about a path exists, as [`unknown_in`] says it.
+pub fn unknown_verb_of_path(verb: &str) -> Option<String> {
+    let is_known = PATH_VERBS.contains(&verb);
+    (!is_known).then(|| format!("{NONE_SUCH}verb {} of a path", printable(verb)))
+}
+
+/// The begin of a text of the caller's, in one line.
+fn printable(text: &str) -> String {
+    text.chars().take(MAX_NAME_CHARS).flat_map(char::escape_debug).collect()
+}
+
 /// Whether a request is allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
@@ -223,5 +275,45 @@ fn validate_subject(spec: &SubjectSpec, errors: &mut FieldErrors) {
     if spec.groups.len() > crate::names::MAX_IDENTITIES {
         let (actual, max) = (spec.groups.len(), crate::names::MAX_IDENTITIES);
         errors.push(FieldError::too_many("spec.groups", actual, max));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_exist_is_named() {
+        let management = crate::MANAGEMENT_V1.group;
+        for verb in VERBS {
+            for kind in crate::all() {
+                let info = kind.info();
+                assert_eq!(unknown_in(verb, info.version.group, info.plural, crate::all()), None);
+            }
+        }
+        for (group, resource) in [
+            ("*", "*"),
+            (management, "*"),
+            ("*", "users"),
+            ("", "groups"),
+            ("", "namespaces/status"),
+            ("", ""),
+        ] {
+            assert_eq!(unknown_in("*", group, resource, crate::all()), None, "{resource}");
+        }
+        for (verb, group, resource, wanted) in [
+            ("gett", "", "namespaces", "there is no verb gett"),
+            ("Get", "", "namespaces", "there is no verb Get"),
+            ("", "", "namespaces", "there is no verb "),
+            ("get", "", "pods", "there is no resource pods in the group core"),
+            ("get", "apps", "*", "there is no resource * in the group apps"),
+            ("get", management, "secrest", "there is no resource secrest in the group management"),
+            ("get", "x\n", "y", "there is no resource y in the group x\\n"),
+        ] {
+            let said = unknown_in(verb, group, resource, crate::all()).unwrap();
+            assert!(said.starts_with(wanted) && said.starts_with(NONE_SUCH), "{said}");
+        }
+        assert_eq!(unknown_verb_of_path("get"), None);
+        assert_eq!(unknown_verb_of_path("list").unwrap(), "there is no verb list of a path");
     }
 }

@@ -15,6 +15,7 @@ mod fields;
 mod links;
 mod pages;
 mod promises;
+mod specified;
 
 /// The line above the generated part of a page.
 const MARKER: &str = "<!-- generated from the schema -->\n";

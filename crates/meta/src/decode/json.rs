@@ -5,11 +5,15 @@ use serde::de::{DeserializeOwned, DeserializeSeed};
 use serde_json::error::Category;
 
 use super::visitor::{Node, State};
-use super::{DecodeError, Decoded, MAX_DEPTH, MAX_JSON_NODES};
+use super::{DecodeError, Decoded};
 
-/// Decodes one JSON text.
-pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    decode_part(bytes, MAX_DEPTH, &mut { MAX_JSON_NODES })
+/// Decodes one JSON text within these limits.
+pub(super) fn decode(
+    bytes: &[u8],
+    max_depth: usize,
+    max_nodes: usize,
+) -> Result<Decoded, DecodeError> {
+    decode_part(bytes, max_depth, &mut { max_nodes })
 }
 
 /// Decodes a JSON text inside a body of another format, within what is left of the body's limits:

@@ -32,6 +32,15 @@ pub const MAX_JSON_NODES: usize = 200_000;
 /// written by hand and small, and the parser is slower.
 pub const MAX_YAML_NODES: usize = 20_000;
 
+/// The same for a YAML file of the user who runs the program: what the stack of a thread has room for.
+pub const MAX_OWN_YAML_DEPTH: usize = 64;
+
+/// Maximum number of values in a file of the user who runs the program, in either format.
+pub const MAX_OWN_NODES: usize = 1_000_000;
+
+/// Maximum bytes of all keys and strings of such a file, counted after aliases are expanded.
+pub const MAX_OWN_TEXT_BYTES: usize = 128 * 1024 * 1024;
+
 /// Maximum bytes of all keys and strings of a YAML body, counted after aliases are expanded: a few
 /// aliases of one long string would otherwise fill the memory.
 pub const MAX_YAML_TEXT_BYTES: usize = 3 * 1024 * 1024;
@@ -110,9 +119,38 @@ impl std::error::Error for DecodeError {}
 /// Decodes a body: exactly one value, and nothing after it.
 pub fn decode(bytes: &[u8], format: Format) -> Result<Decoded, DecodeError> {
     match format {
-        Format::Json => json::decode(bytes),
-        Format::Yaml => yaml::decode(bytes),
+        Format::Json => json::decode(bytes, MAX_DEPTH, MAX_JSON_NODES),
+        Format::Yaml => yaml::decode(bytes, &yaml::BODY),
     }
+}
+
+/// Decodes a file of the user who runs this program, as [`decode`] does. Its limits are far above those of a body: users
+/// do not attack their own computer.
+pub fn decode_own_file(bytes: &[u8], format: Format) -> Result<Decoded, DecodeError> {
+    match format {
+        Format::Json => json::decode(bytes, MAX_DEPTH, MAX_OWN_NODES),
+        Format::Yaml => yaml::decode(bytes, &yaml::OWN_FILE),
+    }
+}
+
+/// The text of a file in UTF-8 without its byte order mark, which may also say that the file is UTF-16. `None` if the file
+/// is UTF-8 without a mark already.
+pub fn text_after_mark(bytes: &[u8]) -> Option<Result<Vec<u8>, DecodeError>> {
+    match bytes {
+        [0xef, 0xbb, 0xbf, rest @ ..] => Some(Ok(rest.to_vec())),
+        [0xff, 0xfe, rest @ ..] => Some(of_utf16(rest, u16::from_le_bytes)),
+        [0xfe, 0xff, rest @ ..] => Some(of_utf16(rest, u16::from_be_bytes)),
+        _ => None,
+    }
+}
+
+fn of_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<Vec<u8>, DecodeError> {
+    let (pairs, rest) = bytes.as_chunks::<2>();
+    let units = pairs.iter().map(|pair| unit(*pair));
+    let text: Result<String, _> = char::decode_utf16(units).collect();
+    text.ok().filter(|_| rest.is_empty()).map(String::into_bytes).ok_or_else(|| {
+        DecodeError::new("the byte order mark says UTF-16, and the text is not UTF-16")
+    })
 }
 
 /// Decodes a request's body in any of its formats.

@@ -111,6 +111,48 @@ fn the_number_of_values_is_limited() {
 }
 
 #[test]
+fn own_files_have_larger_limits() {
+    let items = "[".to_owned() + &"1,".repeat(MAX_JSON_NODES + 10) + "1]";
+    for (format, depth) in [(Format::Json, MAX_DEPTH), (Format::Yaml, MAX_OWN_YAML_DEPTH)] {
+        assert!(decode(items.as_bytes(), format).is_err());
+        assert!(decode_own_file(items.as_bytes(), format).is_ok(), "{format:?}");
+        let deep = "[".repeat(depth) + &"]".repeat(depth);
+        assert!(decode_own_file(deep.as_bytes(), format).is_ok(), "{format:?}");
+        let many = "[".to_owned() + &"1,".repeat(MAX_OWN_NODES + 10) + "1]";
+        assert!(decode_own_file(many.as_bytes(), format).is_err());
+    }
+}
+
+#[test]
+fn byte_order_marks_say_what_the_encoding_is() {
+    let text = "a: \u{1f511}é\n";
+    let utf16 = |unit: fn(u16) -> [u8; 2], text: &str| {
+        text.encode_utf16().flat_map(unit).collect::<Vec<u8>>()
+    };
+    let marked = format!("\u{feff}{text}");
+    for bytes in [
+        marked.clone().into_bytes(),
+        utf16(u16::to_le_bytes, &marked),
+        utf16(u16::to_be_bytes, &marked),
+    ] {
+        assert_eq!(text_after_mark(&bytes), Some(Ok(text.as_bytes().to_vec())));
+    }
+    assert_eq!(text_after_mark(text.as_bytes()), None);
+    for wrong in [&[0xff, 0xfe, 0x61][..], &[0xff, 0xfe, 0x00, 0xd8]] {
+        assert!(text_after_mark(wrong).unwrap().is_err());
+    }
+}
+
+#[test]
+fn a_second_document_with_content_is_refused() {
+    for text in
+        ["a: 1\n---\nb: 2\n", "a: 1\n---\nb: 2\n---\n", "---\n1\n--- x\n", "a: 1\n--- nullx"]
+    {
+        assert!(error(text, Format::Yaml).contains("more than one YAML document"), "{text:?}");
+    }
+}
+
+#[test]
 fn yaml_values_as_the_reference_clients_read_them() {
     for (text, want) in [
         ("a: b", json!({"a": "b"})),
@@ -135,6 +177,12 @@ fn yaml_values_as_the_reference_clients_read_them() {
         ("a: &x {b: 1}\nc: *x\n", json!({"a": {"b": 1}, "c": {"b": 1}})),
         ("a: &x {b: 1}\nc:\n  <<: *x\n  d: 2\n", json!({"a": {"b": 1}, "c": {"b": 1, "d": 2}})),
         ("\"1\": a\n'true': b\n", json!({"1": "a", "true": "b"})),
+        ("1: a\n0600: b\ntrue: c\n", json!({"1": "a", "384": "b", "true": "c"})),
+        ("on: a\n1.5: b\n2: c\n", json!({"true": "a", "1.5": "b", "2": "c"})),
+        ("2006-01-02: a\n10:30: b\n", json!({"2006-01-02": "a", "10:30": "b"})),
+        ("a: 1\n---\n", json!({"a": 1})),
+        ("---\na: 1\n---\n# nothing\n--- # b\n...\n---\nnull\n--- ~\n", json!({"a": 1})),
+        ("a: |\n  x\n  # y\n---\n", json!({"a": "x\n# y\n"})),
         ("a: 1.0", json!({"a": 1.0})),
         ("a: 18446744073709551615", json!({"a": 18_446_744_073_709_551_615_u64})),
     ] {
@@ -158,9 +206,6 @@ fn errors_of_bad_yaml_hold_no_content() {
         "a: !!python/object:s3cr3t x",
         "a: s3cr3t\n---\nb: 2\n",
         "a: \"s3cr3t",
-        "1: s3cr3t",
-        "true: s3cr3t",
-        "on: s3cr3t",
         "~: s3cr3t",
         "[s3cr3t]: 1",
         "{a: s3cr3t}: 1",

@@ -210,15 +210,14 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 }
 
-/// Decodes the key of a field, which must be text.
+/// Decodes the key of a field. A number or a boolean becomes text, as the reference clients write it.
 struct Key<'a>(&'a mut State);
 
 impl<'de> DeserializeSeed<'de> for Key<'_> {
     type Value = String;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
-        // `any`, so that a YAML parser says what the key is, instead of
-        // turning `1` and `true` into text for us.
+        // `any`, so that a YAML parser says what the key is: `0600` is 384 there, and `on` is true.
         deserializer.deserialize_any(self)
     }
 }
@@ -240,28 +239,28 @@ impl<'de> Visitor<'de> for Key<'_> {
         Ok(value)
     }
 
-    fn visit_bool<E: de::Error>(self, _: bool) -> Result<String, E> {
-        Err(self.0.refuse(KEY_NOT_TEXT))
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<String, E> {
+        self.visit_string(value.to_string())
     }
 
-    fn visit_i64<E: de::Error>(self, _: i64) -> Result<String, E> {
-        Err(self.0.refuse(KEY_NOT_TEXT))
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<String, E> {
+        self.visit_string(value.to_string())
     }
 
-    fn visit_u64<E: de::Error>(self, _: u64) -> Result<String, E> {
-        Err(self.0.refuse(KEY_NOT_TEXT))
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<String, E> {
+        self.visit_string(value.to_string())
     }
 
-    fn visit_i128<E: de::Error>(self, _: i128) -> Result<String, E> {
-        Err(self.0.refuse(KEY_NOT_TEXT))
+    fn visit_i128<E: de::Error>(self, value: i128) -> Result<String, E> {
+        self.visit_string(value.to_string())
     }
 
-    fn visit_u128<E: de::Error>(self, _: u128) -> Result<String, E> {
-        Err(self.0.refuse(KEY_NOT_TEXT))
+    fn visit_u128<E: de::Error>(self, value: u128) -> Result<String, E> {
+        self.visit_string(value.to_string())
     }
 
-    fn visit_f64<E: de::Error>(self, _: f64) -> Result<String, E> {
-        Err(self.0.refuse(KEY_NOT_TEXT))
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<String, E> {
+        self.visit_string(value.to_string())
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<String, E> {

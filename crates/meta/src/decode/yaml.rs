@@ -1,7 +1,7 @@
 //! Decoding of YAML. Only this module uses the YAML library.
 //!
-//! YAML is accepted as the reference clients write it: one document, keys that
-//! are strings, values that JSON has too. Anchors and merge keys work within
+//! YAML is accepted as the reference clients write it: one document, keys that are strings or become them, values that
+//! JSON has too. Anchors and merge keys work within
 //! limits; tags that would make other values are refused.
 
 use serde::de::DeserializeSeed;
@@ -11,58 +11,108 @@ use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Error, Options};
 
 use super::visitor::{BAD_NUMBER, Node, State, TOO_DEEP, TOO_MANY_NODES, TOO_MUCH_TEXT};
-use super::{DecodeError, Decoded, MAX_YAML_DEPTH, MAX_YAML_NODES, MAX_YAML_TEXT_BYTES};
+use super::{
+    DecodeError, Decoded, MAX_OWN_NODES, MAX_OWN_TEXT_BYTES, MAX_OWN_YAML_DEPTH, MAX_YAML_DEPTH,
+    MAX_YAML_NODES, MAX_YAML_TEXT_BYTES,
+};
 
 mod encode;
 
 pub use encode::encode_yaml;
 
-/// Maximum number of aliases in one document.
-const MAX_ALIASES: usize = 1000;
-/// Maximum number of anchors in one document.
-const MAX_ANCHORS: usize = 1000;
 /// Maximum depth of anchors that refer to anchors.
 const MAX_ALIAS_DEPTH: usize = 16;
-/// Maximum number of merge keys (`<<`) in one document.
-const MAX_MERGE_KEYS: usize = 1000;
-/// Maximum number of parser events in one document: a node is at most two, and
-/// the document has some of its own.
-const MAX_EVENTS: usize = 2 * MAX_YAML_NODES + 16;
 
-/// Decodes one YAML document.
-pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+/// The limits of a request's body.
+pub(super) const BODY: Limits = Limits {
+    depth: MAX_YAML_DEPTH,
+    nodes: MAX_YAML_NODES,
+    text_bytes: MAX_YAML_TEXT_BYTES,
+    references: 1000,
+};
+
+/// The limits of a file of the user who runs the program.
+pub(super) const OWN_FILE: Limits = Limits {
+    depth: MAX_OWN_YAML_DEPTH,
+    nodes: MAX_OWN_NODES,
+    text_bytes: MAX_OWN_TEXT_BYTES,
+    references: 100_000,
+};
+
+/// The limits of one document.
+pub(super) struct Limits {
+    /// Levels of nested values.
+    depth: usize,
+    /// Values, counted after aliases are expanded.
+    nodes: usize,
+    /// Bytes of all keys and strings, counted after aliases are expanded.
+    text_bytes: usize,
+    /// Aliases, anchors and merge keys (`<<`), of each.
+    references: usize,
+}
+
+/// Decodes one YAML document. Empty documents after it do not count.
+pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
     let text = std::str::from_utf8(bytes)
         .map_err(|error| DecodeError::new(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
-    let mut state = State::new(MAX_YAML_DEPTH, MAX_YAML_NODES, MAX_YAML_TEXT_BYTES);
-    let outcome =
-        serde_saphyr::with_deserializer_from_str_with_options(text, options(), |parser| {
-            Node::root(&mut state).deserialize(parser)
-        });
+    let mut state = State::new(limits.depth, limits.nodes, limits.text_bytes);
+    let outcome = serde_saphyr::with_deserializer_from_str_with_options(
+        without_empty_end(text),
+        options(limits),
+        |parser| Node::root(&mut state).deserialize(parser),
+    );
     match outcome {
         Ok(value) => Ok(Decoded { value, duplicates: state.into_duplicates() }),
         Err(error) => Err(describe(&error, state.refusal)),
     }
 }
 
-fn options() -> Options {
+/// The text without the documents at its end that have no content, or null alone: a trailing `---` begins one.
+fn without_empty_end(text: &str) -> &str {
+    let mut kept = text;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let start = rest.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
+        let line = rest[start..].trim_end();
+        let begins = line.strip_prefix("---");
+        let content = begins.unwrap_or(line).trim_start();
+        let is_empty = content.is_empty()
+            || content.starts_with('#')
+            || matches!(content, "null" | "~")
+            || (begins.is_none() && line == "...");
+        if !is_empty {
+            break;
+        }
+        rest = &rest[..start];
+        if begins.is_some() {
+            kept = rest;
+        }
+    }
+    kept
+}
+
+fn options(limits: &Limits) -> Options {
+    // A node is at most two events of the parser, and the document has some of its own.
+    let max_events = 2 * limits.nodes + 16;
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             // One more, so that the error names the second document.
             max_documents: 2,
-            max_nodes: MAX_YAML_NODES,
-            max_events: MAX_EVENTS,
-            max_depth: MAX_YAML_DEPTH + 1,
+            max_nodes: limits.nodes,
+            max_events: max_events,
+            max_depth: limits.depth + 1,
             // One more, so that the visitor refuses first, with its own error.
-            flow_nesting_limit: MAX_YAML_DEPTH + 1,
-            max_aliases: MAX_ALIASES,
-            max_anchors: MAX_ANCHORS,
-            max_recorded_anchor_events: MAX_EVENTS,
-            max_merge_keys: MAX_MERGE_KEYS,
+            flow_nesting_limit: limits.depth + 1,
+            max_aliases: limits.references,
+            max_anchors: limits.references,
+            max_recorded_anchor_events: max_events,
+            max_merge_keys: limits.references,
+            max_total_scalar_bytes: limits.text_bytes.max(64 * 1024 * 1024),
         },
         alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: MAX_EVENTS,
+            max_total_replayed_events: max_events,
             max_replay_stack_depth: MAX_ALIAS_DEPTH,
-            max_alias_expansions_per_anchor: MAX_ALIASES,
+            max_alias_expansions_per_anchor: limits.references,
         },
         // The visitor sees every pair and reports duplicates.
         duplicate_keys: DuplicateKeyPolicy::LastWins,

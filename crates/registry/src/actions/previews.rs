@@ -22,7 +22,7 @@ use postern_meta::status::ApiError;
 use serde::Deserialize;
 
 use super::endpoint_tokens::{check_forwarded, reached_clusters};
-use super::reviews::{Decider, attributes_of, reason};
+use super::reviews::{Decider, attributes_of, reason, with_unknown};
 use super::sessions::{check_may_begin, current};
 use crate::admit;
 use crate::permit::{Permit, missing_to_create};
@@ -75,7 +75,7 @@ pub(super) async fn preview(
         let missing_scope = explanation.refusing_scopes.first().map(|one| one.missing.clone());
         status.results.push(PreviewedRequest {
             allowed,
-            reason: reason(allowed, &explanation, &identity),
+            reason: with_unknown(&attributes_of(request), reason(allowed, &explanation, &identity)),
             missing_rule: missing_rule.filter(|_| !allowed),
             missing_scope: missing_scope.filter(|_| !allowed),
         });

@@ -16,6 +16,7 @@ use postern_kinds::reviews::self_subject_rules_review;
 use postern_kinds::reviews::{
     AccessStatus, NonResourceAttributes, ResourceAttributes, SubjectSpec, UserInfo,
     resource_access_review, self_subject_access_review, self_subject_review, token_review,
+    unknown_in, unknown_verb_of_path,
 };
 use postern_kinds::{AnyKind, Impersonation, MANAGEMENT_V1, Owner, Right, Verb, all};
 use postern_meta::object::Object;
@@ -133,6 +134,7 @@ impl Decider<'_> {
         };
         let (allowed, explanation) = self.decision(identity, attributes);
         let reason = reason(allowed, &explanation, identity);
+        let reason = with_unknown(&attributes, reason);
         AccessStatus { allowed, reason, ..AccessStatus::default() }
     }
 
@@ -230,6 +232,23 @@ impl Decider<'_> {
             }
             None => self.policy.decide(identity, attributes) == Decision::Allow,
         }
+    }
+}
+
+/// The reason, after the part of the question that does not exist: a mistyped word is no missing permission.
+pub(super) fn with_unknown(asked: &Attributes<'_>, reason: String) -> String {
+    let unknown = match *asked {
+        Attributes::Resource { verb, group, resource, .. } => {
+            unknown_in(verb, group, resource, all())
+        }
+        Attributes::Path { verb, .. } | Attributes::Description { verb, .. } => {
+            unknown_verb_of_path(verb)
+        }
+    };
+    match unknown {
+        Some(unknown) if reason.is_empty() => unknown,
+        Some(unknown) => format!("{unknown}\n{reason}"),
+        None => reason,
     }
 }
 

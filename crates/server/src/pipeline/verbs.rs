@@ -122,9 +122,13 @@ async fn serve_verb(
         Verb::Create => Box::pin(create(server, parsed, permit, body)).await,
         Verb::Update => Box::pin(replace(server, parsed, permit, Part::Main, body)).await,
         Verb::Patch => Box::pin(patch(server, parsed, permit, Part::Main, body)).await,
-        Verb::Delete => Box::pin(delete(server, parsed, permit, body)).await.map(Outcome::from),
+        Verb::Delete => {
+            let response = Box::pin(delete(server, parsed, permit, body)).await?;
+            Ok(Outcome { warnings: deletion_warnings(permit), ..response.into() })
+        }
         Verb::DeleteCollection => {
-            Box::pin(delete_collection(server, request, body)).await.map(Outcome::from)
+            let response = Box::pin(delete_collection(server, request, body)).await?;
+            Ok(Outcome { warnings: deletion_warnings(permit), ..response.into() })
         }
     }
 }
@@ -467,6 +471,12 @@ async fn delete(
     let resource = kind.info().group_resource();
     let status = Status::success_deleted(resource, &metadata.name, &metadata.uid);
     Ok(respond::success(&status, negotiated))
+}
+
+/// The warning about what a deletion leaves. Without it, clients print "deleted" and nothing else.
+fn deletion_warnings(permit: &Permit) -> Vec<String> {
+    let warning = permit.kind().info().deletion_warning;
+    if warning.is_empty() { Vec::new() } else { vec![warning.to_owned()] }
 }
 
 fn delete_options(
