@@ -95,7 +95,7 @@ pub use impersonation::Impersonation;
 pub use kind::{
     AnyKind, Carried, Companion, DataSource, Dependent, DraftOf, FieldsChange, Info, Kind,
     ObservedStatus, OnRemove, Prepared, ResourceScope, SelectableField, StrictFields, UniqueKey,
-    UniqueKeys, action,
+    UniqueKeys, action, is_zero,
 };
 pub use kubeconfig_ref::KubeconfigRef;
 pub use named_identities::{NamedIdentities, NobodyNamed};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::namespace_names::default_namespace;
 use crate::prelude::*;
-use crate::secret_data;
+use crate::secret_data::{self, SecretString};
 use crate::secret_entries::GET_ENTRIES;
 use crate::secret_entry::GET_ENTRY;
 use crate::secret_sync::{
@@ -40,6 +40,11 @@ pub struct Spec {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("x-kubernetes-map-type" = "granular"))]
     pub data: BTreeMap<String, SecretText>,
+    /// Secret data as text. Write-only: it is written into `data`, over what is there, and never
+    /// returned.
+    #[serde(skip_serializing)]
+    #[schemars(extend("x-kubernetes-map-type" = "granular"))]
+    pub string_data: BTreeMap<String, SecretString>,
     /// Access rules: who else gets which verbs on this object. At most 30; the owner needs none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
@@ -66,7 +71,10 @@ impl Kind for ProjectSecret {
         ..Info::DEFAULT
     };
 
-    const READ_PROTECTED: &'static [&'static [&'static str]] = &[&["spec", "data"]];
+    const STRICT_FIELDS: StrictFields = StrictFields::OF_SECRETS;
+
+    const READ_PROTECTED: &'static [&'static [&'static str]] =
+        &[&["spec", "data"], &["spec", "stringData"]];
 
     const COLUMNS: &'static [ColumnInfo] = &[
         ColumnInfo::integer("Keys", "How many keys the secret's data has."),
@@ -95,6 +103,9 @@ impl Kind for ProjectSecret {
     });
 
     fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
+        let is_taken = !ctx.is_server && state(new).source.is_some();
+        let spec = &mut new.fields.spec;
+        secret_data::prepare(&mut spec.data, &mut spec.string_data, is_taken);
         let data = secret_sync::prepared(&state(new), old.map(state).as_ref(), ctx);
         if let Some(data) = data {
             new.fields.spec.data = data;
@@ -123,6 +134,7 @@ impl Kind for ProjectSecret {
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         secret_sync::validate("spec.data", &state(new), old.map(state).as_ref(), ctx, errors);
+        secret_data::validate_text("spec.stringData", &new.fields.spec.string_data, errors);
         validate_labels(&new.metadata, old.map(|old| &old.metadata), ctx, errors);
         let labels = &new.metadata.labels;
         if labels.contains_key(SHARED_SECRET_NAMESPACE) && state(new).source.is_none() {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::prelude::*;
 use crate::project_secret::ProjectSecret;
 use crate::schema_rule::IMMUTABLE;
-use crate::secret_data;
+use crate::secret_data::{self, SecretString};
 use crate::secret_sync::{self, PROJECT_SECRET_NAME, State};
 
 /// The type of secrets that say none.
@@ -46,25 +46,6 @@ pub struct Spec {
     pub r#type: String,
 }
 
-/// A secret value that is text, and not base64.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct SecretString(SecretText);
-
-impl JsonSchema for SecretString {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        String::schema_name()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        String::json_schema(generator)
-    }
-}
-
 impl Kind for Secret {
     type Spec = Spec;
     type Status = NoStatus;
@@ -86,6 +67,8 @@ impl Kind for Secret {
 
     const LAYOUT: Layout = Layout::TopLevel;
 
+    const STRICT_FIELDS: StrictFields = StrictFields { holds_values: &[""], ..StrictFields::NONE };
+
     const READ_PROTECTED: &'static [&'static [&'static str]] = &[&["data"], &["stringData"]];
 
     const COLUMNS: &'static [ColumnInfo] = &[
@@ -100,15 +83,9 @@ impl Kind for Secret {
     });
 
     fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
+        let is_taken = !ctx.is_server && state(new, ctx).source.is_some();
         let spec = &mut new.fields.spec;
-        for (key, text) in std::mem::take(&mut spec.string_data) {
-            let encoded = STANDARD.encode(text.0.expose());
-            spec.data.insert(key, SecretText::from(encoded));
-        }
-        // Upstream's decoder skips line breaks in base64, so manifests have them.
-        for value in spec.data.values_mut().filter(|value| value.expose().contains(['\r', '\n'])) {
-            *value = SecretText::from(value.expose().replace(['\r', '\n'], ""));
-        }
+        secret_data::prepare(&mut spec.data, &mut spec.string_data, is_taken);
         if spec.r#type.is_empty() {
             let kept = old.map(|old| old.fields.spec.r#type.clone());
             spec.r#type = kept.unwrap_or_else(|| OPAQUE.to_owned());
@@ -138,6 +115,7 @@ impl Kind for Secret {
         let spec = &new.fields.spec;
         let before = old.map(|old| state(old, ctx));
         secret_sync::validate("data", &state(new, ctx), before.as_ref(), ctx, errors);
+        secret_data::validate_text("stringData", &spec.string_data, errors);
         if let Some(old) = old.map(|old| &old.fields.spec) {
             validate_change(spec, old, errors);
         }

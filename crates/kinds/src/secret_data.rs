@@ -12,6 +12,54 @@ use crate::write_only::LAST_APPLIED;
 /// Maximum size of all decoded values of one secret, in bytes.
 pub const MAX_DATA_BYTES: usize = 1024 * 1024;
 
+/// The values of a secret in base64, by their keys.
+pub(crate) type Data = BTreeMap<String, SecretText>;
+
+/// The values of a secret that are sent as text, by their keys.
+pub(crate) type StringData = BTreeMap<String, SecretString>;
+
+/// A secret value that is text, and not base64.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SecretString(SecretText);
+
+impl JsonSchema for SecretString {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        String::schema_name()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        String::json_schema(generator)
+    }
+}
+
+/// Prepares sent values as kube-apiserver does: it encodes those that are text, over what `data` has, and removes line
+/// breaks from base64. The text for an object that takes its data from another one stays, and [`validate_text`] refuses
+/// it.
+pub(crate) fn prepare(data: &mut Data, text: &mut StringData, is_taken: bool) {
+    if !is_taken {
+        for (key, value) in std::mem::take(text) {
+            data.insert(key, SecretText::from(STANDARD.encode(value.0.expose())));
+        }
+    }
+    for value in data.values_mut().filter(|value| value.expose().contains(['\r', '\n'])) {
+        *value = SecretText::from(value.expose().replace(['\r', '\n'], ""));
+    }
+}
+
+/// Adds an error for values that were sent as text and that [`prepare`] left: the server brings the data. A client that
+/// sends back what it read has no such field.
+pub(crate) fn validate_text(path: &str, text: &StringData, errors: &mut FieldErrors) {
+    if !text.is_empty() {
+        let detail = "must be empty: the labels say that the data comes from another object";
+        errors.push(FieldError::forbidden(path, detail));
+    }
+}
+
 /// Adds what is invalid in the keys and sizes to `errors`. `kind` and `path` are for the texts.
 ///
 /// # Errors
@@ -19,7 +67,7 @@ pub const MAX_DATA_BYTES: usize = 1024 * 1024;
 pub(crate) fn validate(
     kind: &str,
     path: &str,
-    data: &BTreeMap<String, SecretText>,
+    data: &Data,
     errors: &mut FieldErrors,
 ) -> Result<(), ApiError> {
     let mut total_bytes = 0usize;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::prelude::*;
-use crate::secret_data;
 pub use crate::secret_data::MAX_DATA_BYTES;
+use crate::secret_data::{self, SecretString};
 use crate::secret_entries::GET_ENTRIES;
 use crate::secret_entry::GET_ENTRY;
 
@@ -33,6 +33,11 @@ pub struct Spec {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("x-kubernetes-map-type" = "granular"))]
     pub data: BTreeMap<String, SecretText>,
+    /// Secret data as text. Write-only: it is written into `data`, over what is there, and never
+    /// returned.
+    #[serde(skip_serializing)]
+    #[schemars(extend("x-kubernetes-map-type" = "granular"))]
+    pub string_data: BTreeMap<String, SecretString>,
     /// Access rules: who else gets which verbs on this object. At most 30; the owner needs none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
@@ -57,7 +62,10 @@ impl Kind for SharedSecret {
         ..Info::DEFAULT
     };
 
-    const READ_PROTECTED: &'static [&'static [&'static str]] = &[&["spec", "data"]];
+    const STRICT_FIELDS: StrictFields = StrictFields::OF_SECRETS;
+
+    const READ_PROTECTED: &'static [&'static [&'static str]] =
+        &[&["spec", "data"], &["spec", "stringData"]];
 
     const COLUMNS: &'static [ColumnInfo] = &[
         ColumnInfo::integer("Keys", "How many keys the secret's data has."),
@@ -69,6 +77,11 @@ impl Kind for SharedSecret {
         |spec| Ownership::of(spec.owner.as_ref(), &spec.access, &[]),
         |spec| &mut spec.owner,
     ));
+
+    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+        let spec = &mut new.fields.spec;
+        secret_data::prepare(&mut spec.data, &mut spec.string_data, false);
+    }
 
     fn validate(
         new: &Draft<Fields>,
@@ -140,7 +153,7 @@ mod tests {
 
     #[test]
     fn values_are_strict_base64_and_errors_name_the_key_alone() {
-        for bad in ["hunter2!", "aGk", "aGk=\n", " aGk=", "aG-_", "aGl=", "====", "a"] {
+        for bad in ["hunter2!", "aGk", " aGk=", "aG-_", "aGl=", "====", "a"] {
             let error = errors_of(&serde_json::json!({ "data": { "db.password": bad } }));
             let error = error.unwrap_err();
             assert_eq!(error.code(), 400, "{bad}");
@@ -148,7 +161,7 @@ mod tests {
             assert!(message.contains("spec.data[db.password]: illegal base64 data"), "{message}");
             assert!(!message.contains(bad.trim()) || bad == "a", "{message}");
         }
-        for good in ["", "aGk=", "YWJj"] {
+        for good in ["", "aGk=", "YWJj", "aGk=\n", "aG\r\nk="] {
             let errors = errors_of(&serde_json::json!({ "data": { "k": good } })).unwrap();
             assert!(errors.is_empty(), "{good}: {errors:?}");
         }

@@ -145,6 +145,36 @@ async fn parameters_of_reads_that_make_no_sense() {
     .await;
 }
 
+/// The dynamic client of Python, and so kubernetes.core of Ansible, sends selectors and `watch` with each GET.
+#[tokio::test]
+async fn options_of_other_requests_do_not_decide_a_read() {
+    let (_server, client) = with_one().await;
+    let (one, list) = (secret_path("s1"), secrets("platform"));
+    let of_lists = "labelSelector=&fieldSelector=metadata.name%3Dother&limit=0&limit=x&continue=x\
+                    &watch=true&timeoutSeconds=5&allowWatchBookmarks=1&sendInitialEvents=true";
+    let of_writes = "dryRun=All&fieldManager=m&force=true&gracePeriodSeconds=5&uid=x";
+    for path in [
+        format!("{one}?{of_lists}&{of_writes}"),
+        format!("{list}?limit=1&{of_writes}"),
+        format!("{one}/entries?{of_lists}&{of_writes}"),
+        format!("{GROUP}/users/admin/accesskeys?limit=1&{of_writes}"),
+    ] {
+        let reply = client.get(&path).send().await;
+        assert_eq!(reply.status, 200, "{path}");
+        assert_eq!(reply.warnings(), [""; 0], "{path}");
+    }
+    let reply = client.get(&format!("{one}?LabelSelector=a&wach=true")).send().await;
+    assert_eq!(reply.status, 200);
+    let of_case = r#"299 - "unknown query parameter \"LabelSelector\" has no effect: did you mean labelSelector?""#;
+    let unknown = r#"299 - "unknown query parameter \"wach\" has no effect: did you mean watch?""#;
+    assert_eq!(reply.warnings(), [of_case, unknown]);
+    // What narrows a write is still refused where it has no effect.
+    for query in ["labelSelector=a", "LabelSelector=a", "watch=true", "force=true"] {
+        client.delete(&format!("{one}?{query}")).send().await.expect(400);
+    }
+    client.get(&one).send().await.expect(200);
+}
+
 #[tokio::test]
 async fn parameters_of_writes_that_make_no_sense() {
     let (_server, client) = with_one().await;

@@ -3,6 +3,7 @@
 //! One file for each part of the contract. Each test starts its own server.
 
 mod access_keys;
+mod applied_values;
 mod apply;
 mod bad_requests;
 mod console;

@@ -131,12 +131,13 @@ async fn dry_runs_store_nothing() {
 #[tokio::test]
 async fn errors_are_printed_as_the_server_sends_them() {
     let (_server, kubectl) = with_one().await;
-    let manifest = |name: &str, field: &str| {
+    let of_kind = |kind: &str, name: &str, field: &str| {
         format!(
-            "apiVersion: management.platform.sh/v1\nkind: SharedSecret\nmetadata:\n  name: {name}\nspec:\n  {field}\n"
+            "apiVersion: management.platform.sh/v1\nkind: {kind}\nmetadata:\n  name: {name}\nspec:\n  {field}\n"
         )
     };
-    let file = kubectl.file("unknown.yaml", &manifest("x", "displayname: small n"));
+    let manifest = |name: &str, field: &str| of_kind("SharedSecret", name, field);
+    let file = kubectl.file("unknown.yaml", &of_kind("Team", "x", "displayname: small n"));
     let output = kubectl.fails(&["create", "-f", &file]).await;
     assert!(
         output.contains("strict decoding error: unknown field \"spec.displayname\""),

@@ -16,20 +16,25 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::ownership::{self, Owned, Ownership, OwnershipPart};
+use super::zeros::LeftOut;
 use super::{
-    Companion, DataSource, Dependent, DraftOf, Info, Kind, StrictFields, UniqueKey, unserved,
+    Companion, DataSource, Dependent, DraftOf, Info, Kind, StrictFields, UniqueKey, unserved, zeros,
 };
 use crate::claim_match::ClaimMatch;
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields, Layout, keep_in_spec};
 use crate::kubeconfig_ref::KubeconfigRef;
+use crate::names::MANAGEMENT_V1;
 use crate::principal::{AccessChange, OwnedBy, Owner, Principals, delegated_right};
 use crate::rbac::{Granted, GrantedRoles, PolicyChange};
 use crate::right::{RequiredRight, Right};
 use crate::scope::Scope;
 use crate::verb::Verb;
 use crate::write_only::WriteOnlyField;
+
+/// The field with the desired state.
+const SPEC: &str = "spec";
 
 /// The results of preparing an object: all of them together, because the fields are decoded once.
 #[derive(Debug)]
@@ -380,6 +385,13 @@ fn ownerships<K: Kind>(
     ((part.get)(&new.fields.spec), old.map(|old| (part.get)(&old.fields.spec)))
 }
 
+/// The zero values that a client sent in the spec of a kind of our own group, and that its encoding leaves out.
+fn sent_zeros<K: Kind>(sent: &Object, spec: &K::Spec) -> Option<LeftOut> {
+    let is_ours = K::INFO.version == MANAGEMENT_V1 && K::LAYOUT == Layout::SpecAndStatus;
+    let sent = sent.fields.get(SPEC).filter(|sent| is_ours && zeros::has_zero(sent))?;
+    zeros::left_out(sent, &serde_json::to_value(spec).ok()?)
+}
+
 fn encode<K: Kind>(draft: DraftOf<K>, object: &mut Object) -> Result<(), ApiError> {
     let fields = match K::LAYOUT {
         Layout::SpecAndStatus => serde_json::to_value(&draft.fields),
@@ -434,6 +446,7 @@ impl<K: Kind> AnyKind for K {
         ctx: &Context<'_>,
     ) -> Result<Prepared, ApiError> {
         let fields = fields::<K>(new)?;
+        let zeros = sent_zeros::<K>(new, &fields.spec);
         let old = old.map(draft::<K>).transpose()?;
         let mut draft = Draft { metadata: std::mem::take(&mut new.metadata), fields };
         if let (Some(part), None) = (K::OWNERSHIP, &old) {
@@ -462,6 +475,9 @@ impl<K: Kind> AnyKind for K {
         let granted_roles = K::granted_roles(&draft, old.as_ref(), ctx);
         let verdict = K::validate(&draft, old.as_ref(), ctx, &mut errors).map(|()| errors);
         encode::<K>(draft, new)?;
+        if let (Some(zeros), Some(spec)) = (zeros, new.fields.get_mut(SPEC)) {
+            zeros.restore(spec);
+        }
         Ok(Prepared {
             owner,
             owner_uid,

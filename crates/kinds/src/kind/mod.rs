@@ -31,6 +31,7 @@ mod info;
 pub(crate) mod ownership;
 mod strict;
 mod unserved;
+mod zeros;
 
 pub use any::{AnyKind, Carried, Prepared};
 pub use data_source::DataSource;
@@ -38,6 +39,7 @@ pub use dependent::{Dependent, Dependents};
 pub use info::{Info, ResourceScope, SelectableField};
 pub use strict::StrictFields;
 pub use unserved::UnservedField;
+pub use zeros::is_zero;
 
 /// The draft of a kind.
 pub type DraftOf<K> = Draft<Fields<<K as Kind>::Spec, <K as Kind>::Status>>;

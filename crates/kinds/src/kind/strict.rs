@@ -2,7 +2,8 @@
 //!
 //! Here is what a kind declares, and what is wrong with what a client sent. A field that is unknown, misspelled, null
 //! or there twice is an error (422) where ignoring it would give more access than its writer meant, whatever field
-//! validation the client asks for. Other unknown fields are warnings, which the server makes.
+//! validation the client asks for. The same holds for unknown fields next to the values of a secret: a value would be
+//! lost. Other unknown fields are warnings, which the server makes.
 
 use postern_meta::decode::MAX_STRICT_ERRORS;
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
@@ -11,6 +12,12 @@ use serde_json::Value;
 
 use super::Info;
 use crate::names::MANAGEMENT_V1;
+
+/// Why an unknown field next to the values of a secret is an error.
+const WHY_OF_VALUES: &str = "a value of a secret is never dropped";
+
+/// The fields with the values of a secret.
+const VALUES: &[&str] = &["data", "stringData"];
 
 /// Why such a field is an error.
 const WHY: &str = "fields that grant or narrow access are never ignored";
@@ -35,6 +42,9 @@ pub struct StrictFields {
     pub no_similar_below: &'static [&'static str],
     /// No unknown field has a name like one of these, wherever in the object; with what is to be written instead.
     pub names: &'static [(&'static str, &'static str)],
+    /// Below these, an unknown field could be a value of a secret, and is not dropped; `""` is the object itself. Nor is
+    /// one anywhere that has the name of the values.
+    pub holds_values: &'static [&'static str],
     /// Has the object itself no unknown fields, and has no unknown field elsewhere the name of one of its spec?
     pub is_closed: bool,
 }
@@ -79,6 +89,7 @@ impl StrictFields {
         no_null_below: &[],
         no_similar_below: &[],
         names: &[],
+        holds_values: &[],
         is_closed: false,
     };
 
@@ -89,6 +100,9 @@ impl StrictFields {
         names: NAMES_OF_OURS,
         ..Self::NONE
     };
+
+    /// Those of a secret of our own group.
+    pub const OF_SECRETS: Self = Self { holds_values: &["spec"], ..Self::OURS };
 
     /// Those of a credential that a client asks for: all of its fields are about access.
     pub const OF_CREDENTIALS: Self = Self {
@@ -170,6 +184,31 @@ impl StrictFields {
                 let detail = format!("too many {what} fields; {WHY}");
                 errors.push(FieldError::forbidden(last, detail));
             }
+        }
+        errors
+    }
+
+    /// The unknown fields that could be values of a secret. The paths are those of [`Schema::prune_unknown`].
+    pub fn lost_values(&self, schema: &Schema, unknown: &[String]) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        for path in unknown {
+            let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
+            let is_inside = |of: &str| is_below(path, of) || (of.is_empty() && parent.is_empty());
+            let around = self.holds_values.iter().find(|of| is_inside(of));
+            let Some(holder) = around.or(self.holds_values.first()) else { continue };
+            let hint = match VALUES.iter().find(|values| letters(values) == letters(name)) {
+                Some(values) => format!("write {} instead", joined(holder, values)),
+                None if around.is_some() => {
+                    let known = known_names(schema, parent);
+                    match known.iter().find(|known| is_like(name, known)) {
+                        Some(known) => format!("did you mean {}?", joined(parent, known)),
+                        None => format!("known here: {}", known.join(", ")),
+                    }
+                }
+                None => continue,
+            };
+            let detail = format!("unknown field \"{path}\": {hint}; {WHY_OF_VALUES}");
+            errors.push(FieldError::forbidden(path, detail));
         }
         errors
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::known::{DELETE, LIST, check_write, unknown_field};
+use super::known::{Request, check_write, unknown_field};
 use super::read::check_timeout;
 use super::{Query, dry_run, invalid};
 use crate::decode::Decoded;
@@ -109,13 +109,15 @@ impl DeleteOptions {
         of: DeletionOf,
         errors: &mut FieldErrors,
     ) -> Result<Self, ApiError> {
-        let (understood, versions): (&[&[&str]], &[&str]) = match of {
+        let (request, versions): (_, &[&str]) = match of {
             DeletionOf::Object => {
-                (&[DELETE], &["preconditions.resourceVersion", "resourceVersion"])
+                (Request::Delete, &["preconditions.resourceVersion", "resourceVersion"])
             }
-            DeletionOf::Collection => (&[DELETE, LIST], &["preconditions.resourceVersion"]),
+            DeletionOf::Collection => {
+                (Request::DeleteCollection, &["preconditions.resourceVersion"])
+            }
         };
-        check_write(query, "DeleteOptions", understood)?;
+        check_write(query, request)?;
         check_timeout(query)?;
         Ok(Self {
             grace_period_seconds: query.number("gracePeriodSeconds")?,

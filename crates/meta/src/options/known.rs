@@ -1,62 +1,101 @@
-//! Which options each request has, by the names of their query parameters.
+//! Which options each request takes: one table, by the names of their query parameters.
 //!
 //! On a write, and on the deletion of a collection, every other parameter is refused: its sender
 //! expects an effect that it does not have, such as a selector or a dry run. On a read, an option of
-//! another request is refused, too, and one in the wrong case. A parameter that is not known at all has
-//! no effect, and [`parameter_warnings`] says so: proxies and browsers add parameters of their own.
+//! another request is ignored, as in kube-apiserver: dynamic clients send the options of lists with each
+//! GET. A name that no request takes, or in another letter case, has no effect on a read, and
+//! [`parameter_warnings`] says so.
 
 use super::Query;
 use super::nearest::nearest;
 use crate::quote::{cut, quote};
 use crate::status::ApiError;
 
-/// Options that every request may have. `includeUninitialized` is sent by old clients, and has no
-/// effect since Kubernetes 1.14.
-const COMMON: &[&str] = &["pretty", "timeout", "includeObject", "includeUninitialized"];
+/// A request that takes options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Request {
+    /// GET of one object.
+    Get,
+    /// GET of a collection: a list, or a watch.
+    List,
+    /// POST.
+    Create,
+    /// PUT.
+    Update,
+    /// PATCH.
+    Patch,
+    /// DELETE of one object.
+    Delete,
+    /// DELETE of a collection.
+    DeleteCollection,
+}
 
-/// Options of a get; upstream's `GetOptions`.
-pub(super) const GET: &[&str] = &["resourceVersion", "export", "exact", "extended"];
+use Request::{Create, Delete, DeleteCollection, Get, List, Patch, Update};
+
+impl Request {
+    /// The name of its options object, for errors.
+    fn options_kind(self) -> &'static str {
+        match self {
+            Get => "GetOptions",
+            List => "ListOptions",
+            Create => "CreateOptions",
+            Update => "UpdateOptions",
+            Patch => "PatchOptions",
+            Delete => "DeleteOptions",
+            DeleteCollection => "DeleteOptions of a collection",
+        }
+    }
+}
+
+/// A query parameter, and the requests that take it.
+pub(super) struct Known {
+    pub(super) name: &'static str,
+    pub(super) taken_by: &'static [Request],
+}
+
+const EVERY: &[Request] = &[Get, List, Create, Update, Patch, Delete, DeleteCollection];
+const READS: &[Request] = &[Get, List, DeleteCollection];
+const SELECTS: &[Request] = &[List, DeleteCollection];
+const CHANGES: &[Request] = &[Create, Update, Patch];
+const WRITES: &[Request] = &[Create, Update, Patch, Delete, DeleteCollection];
+const DELETES: &[Request] = &[Delete, DeleteCollection];
+
+/// The options of each request, in the order of messages. `includeUninitialized` is sent by old clients, and has no
+/// effect since Kubernetes 1.14.
+#[rustfmt::skip]
+pub(super) const TABLE: &[Known] = &[
+    Known { name: "dryRun", taken_by: WRITES },
+    Known { name: "fieldManager", taken_by: CHANGES },
+    Known { name: "fieldValidation", taken_by: CHANGES },
+    Known { name: "force", taken_by: &[Patch] },
+    Known { name: "gracePeriodSeconds", taken_by: DELETES },
+    Known { name: "propagationPolicy", taken_by: DELETES },
+    Known { name: "orphanDependents", taken_by: DELETES },
+    Known { name: "uid", taken_by: DELETES },
+    Known { name: "preconditions.uid", taken_by: DELETES },
+    Known { name: "preconditions.resourceVersion", taken_by: DELETES },
+    Known { name: "ignoreStoreReadErrorWithClusterBreakingPotential", taken_by: DELETES },
+    Known { name: "resourceVersion", taken_by: &[Get, List, Delete, DeleteCollection] },
+    Known { name: "labelSelector", taken_by: SELECTS },
+    Known { name: "fieldSelector", taken_by: SELECTS },
+    Known { name: "limit", taken_by: SELECTS },
+    Known { name: "continue", taken_by: SELECTS },
+    Known { name: "resourceVersionMatch", taken_by: SELECTS },
+    Known { name: "watch", taken_by: SELECTS },
+    Known { name: "sendInitialEvents", taken_by: SELECTS },
+    Known { name: "allowWatchBookmarks", taken_by: SELECTS },
+    Known { name: "timeoutSeconds", taken_by: SELECTS },
+    Known { name: "export", taken_by: READS },
+    Known { name: "exact", taken_by: READS },
+    Known { name: "extended", taken_by: READS },
+    Known { name: "pretty", taken_by: EVERY },
+    Known { name: "timeout", taken_by: EVERY },
+    Known { name: "includeObject", taken_by: EVERY },
+    Known { name: "includeUninitialized", taken_by: EVERY },
+];
 
 /// Options that select objects.
 const SELECTORS: &[&str] = &["labelSelector", "fieldSelector"];
-
-/// Options of a list, a watch and the selection of a collection; upstream's `ListOptions`.
-pub(super) const LIST: &[&str] = &[
-    "labelSelector",
-    "fieldSelector",
-    "limit",
-    "continue",
-    "resourceVersion",
-    "resourceVersionMatch",
-    "watch",
-    "sendInitialEvents",
-    "allowWatchBookmarks",
-    "timeoutSeconds",
-    "export",
-    "exact",
-    "extended",
-];
-
-/// Options of create and update.
-pub(super) const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
-
-/// Options of a patch.
-pub(super) const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
-
-/// Options of a deletion; upstream's `DeleteOptions`.
-pub(super) const DELETE: &[&str] = &[
-    "dryRun",
-    "gracePeriodSeconds",
-    "propagationPolicy",
-    "orphanDependents",
-    "uid",
-    "resourceVersion",
-    "preconditions.uid",
-    "preconditions.resourceVersion",
-    "ignoreStoreReadErrorWithClusterBreakingPotential",
-];
-
-const ALL: [&[&str]; 6] = [COMMON, GET, LIST, WRITE, PATCH, DELETE];
 
 /// Maximum bytes of a name in a message.
 const MAX_NAME_BYTES: usize = 128;
@@ -67,53 +106,24 @@ const MAX_WARNINGS: usize = 10;
 /// How the values of access keys begin. A name that has it is not repeated.
 const KEY_PREFIX: &str = "pst_";
 
-/// Checks that the query of a read has no option of another request. `request` is the name of the
-/// options object, for the error.
-///
-/// # Errors
-/// 400 for such an option, and for one whose name is written in the wrong case.
-pub(super) fn check_read(
-    query: &Query,
-    request: &str,
-    understood: &[&[&'static str]],
-) -> Result<(), ApiError> {
-    for name in query.names().filter(|name| !has(understood, name)) {
-        if has(&ALL, name) {
-            return Err(not_supported(name, request));
-        }
-        if let Some(known) = all().find(|known| known.eq_ignore_ascii_case(name)) {
-            return Err(ApiError::bad_request(format!(
-                "unknown query parameter {}: did you mean {known}?",
-                cut(name, MAX_NAME_BYTES)
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Checks that the query of a write has no parameters but those of `understood`. `request` is the
-/// name of the options object, for the error.
+/// Checks that the query of a write has no parameters but those that it takes.
 ///
 /// # Errors
 /// 400 for any other. The error names the parameter, and the one that is nearest to it.
-pub(super) fn check_write(
-    query: &Query,
-    request: &str,
-    understood: &[&[&'static str]],
-) -> Result<(), ApiError> {
-    let Some(name) = query.names().find(|name| !has(understood, name)) else { return Ok(()) };
-    if has(&ALL, name) {
-        return Err(not_supported(name, request));
+pub(super) fn check_write(query: &Query, request: Request) -> Result<(), ApiError> {
+    let is_taken = |name: &str| of(request).any(|taken| taken == name);
+    let Some(name) = query.names().find(|name| !is_taken(name)) else { return Ok(()) };
+    let kind = request.options_kind();
+    if is_known(name) {
+        return Err(not_supported(name, kind));
     }
-    let own = || understood.iter().copied().chain([COMMON]).flatten().copied();
-    let near = nearest(name, own().chain(all()));
-    let (supported, others): (Vec<_>, Vec<_>) =
-        near.iter().copied().partition(|near| own().any(|own| own == *near));
+    let near = nearest(name, of(request).chain(all()));
+    let (supported, others): (Vec<_>, Vec<_>) = near.into_iter().partition(|near| is_taken(near));
     let hint = match (supported.as_slice(), others.as_slice()) {
-        ([], []) => format!("{request} has {}", own().collect::<Vec<_>>().join(", ")),
+        ([], []) => format!("{kind} has {}", of(request).collect::<Vec<_>>().join(", ")),
         ([], others) => {
             format!(
-                "the nearest known one is {}, which {request} does not support",
+                "the nearest known one is {}, which {kind} does not support",
                 others.join(" or ")
             )
         }
@@ -126,7 +136,7 @@ pub(super) fn check_write(
 /// this request has.
 pub fn parameter_warnings(query: &Query, own: Option<&str>) -> Vec<String> {
     let mut warnings = Vec::new();
-    for name in query.names().filter(|name| !has(&ALL, name) && Some(*name) != own) {
+    for name in query.names().filter(|name| !is_known(name) && Some(*name) != own) {
         if warnings.len() == MAX_WARNINGS {
             break;
         }
@@ -169,10 +179,15 @@ fn display_name(name: &str) -> String {
     quote(cut(name, MAX_NAME_BYTES))
 }
 
-fn has(lists: &[&[&'static str]], name: &str) -> bool {
-    lists.iter().chain([&COMMON]).any(|list| list.contains(&name))
+fn is_known(name: &str) -> bool {
+    all().any(|known| known == name)
+}
+
+/// The parameters that a request takes.
+fn of(request: Request) -> impl Iterator<Item = &'static str> {
+    TABLE.iter().filter(move |known| known.taken_by.contains(&request)).map(|known| known.name)
 }
 
 fn all() -> impl Iterator<Item = &'static str> {
-    ALL.into_iter().flatten().copied()
+    TABLE.iter().map(|known| known.name)
 }

@@ -1,7 +1,7 @@
 //! The options of requests, decoded and validated. See `docs/reference/api.md#options-of-lists-and-watches`.
 //!
-//! A value that cannot be decoded is 400; an invalid value is 422. No option is ignored: an option that the request
-//! does not have is 400, too. An unknown parameter is 400 on a write, and a warning on a read.
+//! A value that cannot be decoded is 400; an invalid value is 422. On a write, no option is ignored: one that the request
+//! does not take is 400, and so is an unknown parameter. On a read, the first is ignored, and the second is a warning.
 
 mod delete;
 mod duration;

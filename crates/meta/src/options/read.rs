@@ -1,6 +1,6 @@
 //! Options of get, list and watch.
 
-use super::known::{DELETE, GET, LIST, check_read, check_write};
+use super::known::{Request, check_write};
 use super::{Query, duration, invalid};
 use crate::field::{FieldError, FieldErrors};
 use crate::selector::{FieldSelector, LabelSelector};
@@ -34,12 +34,11 @@ pub struct GetOptions {
 }
 
 impl GetOptions {
-    /// Decodes them from the query.
+    /// Decodes them from the query. Options of other requests are ignored, such as those of a list.
     ///
     /// # Errors
     /// 400 for what cannot be decoded.
     pub fn parse(query: &Query) -> Result<Self, ApiError> {
-        check_read(query, "GetOptions", &[GET])?;
         check_common(query)?;
         let extended = query.flag("extended")?.unwrap_or(false);
         Ok(Self { resource_version: version(query)?, extended })
@@ -74,12 +73,12 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    /// Decodes them from the query. `fields` are those that a field selector may name.
+    /// Decodes them from the query. `fields` are those that a field selector may name. Options of other requests are
+    /// ignored.
     ///
     /// # Errors
     /// 400 for what cannot be decoded, 422 for what is invalid.
     pub fn parse(query: &Query, fields: &[&str]) -> Result<Self, ApiError> {
-        check_read(query, "ListOptions", &[LIST])?;
         Self::decode(query, fields)
     }
 
@@ -89,7 +88,7 @@ impl ListOptions {
     /// # Errors
     /// As [`ListOptions::parse`]; 400 for `watch=true`.
     pub fn parse_of_deletion(query: &Query, fields: &[&str]) -> Result<Self, ApiError> {
-        check_write(query, "DeleteOptions of a collection", &[LIST, DELETE])?;
+        check_write(query, Request::DeleteCollection)?;
         let options = Self::decode(query, fields)?;
         if options.watch {
             return Err(ApiError::bad_request("watch is not supported for deletions"));

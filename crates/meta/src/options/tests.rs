@@ -1,5 +1,5 @@
 //! Every option of every request with an empty value, garbage, two values and the wrong case: what
-//! is not understood is refused.
+//! is not understood is refused on writes, and never decides a read.
 
 use super::{
     DeleteOptions, DeletionOf, GetOptions, ListOptions, Query, WriteKind, WriteOptions, known,
@@ -44,6 +44,10 @@ struct Row {
     empty: u16,
     garbage: (&'static str, u16),
     case: (&'static str, u16),
+}
+
+fn is_read(request: &str) -> bool {
+    matches!(request, "get" | "list" | "watch")
 }
 
 const READS: &[&str] = &["list", "watch", "deletecollection"];
@@ -91,7 +95,13 @@ fn every_option_of_every_request() {
             check(name.to_string(), *empty);
             check(format!("{name}={}", garbage.0), garbage.1);
             check(format!("{name}={}", case.0), case.1);
-            check(format!("{}={valid}", name.to_ascii_uppercase()), 400);
+            let upper = name.to_ascii_uppercase();
+            let in_upper_case = code(request, &format!("{upper}={valid}"));
+            assert_eq!(
+                in_upper_case,
+                if is_read(request) { 200 } else { 400 },
+                "{request} {upper}"
+            );
             let twice = format!("{with}&{name}={valid}&{name}={other}");
             assert!(matches!(code(request, &twice), 400 | 422), "{request} {twice}");
         }
@@ -99,8 +109,16 @@ fn every_option_of_every_request() {
             ROWS.iter().any(|row| row.name == *name && row.requests.contains(request))
         };
         for request in REQUESTS.iter().filter(|request| !applies(request)) {
-            let query = format!("{name}={valid}");
-            assert!(matches!(code(request, &query), 400 | 422), "{request} {query}");
+            let of_lists = *request == "list" && *name == "sendInitialEvents";
+            let is_ignored = is_read(request) && !of_lists;
+            for value in ["", valid, garbage.0] {
+                let query = format!("{name}={value}");
+                let got = code(request, &query);
+                assert!(
+                    if is_ignored { got == 200 } else { got >= 400 },
+                    "{request} {query}: {got}"
+                );
+            }
         }
     }
 }
@@ -119,7 +137,8 @@ fn resource_versions() {
             assert_eq!(code(request, &query), want, "{request} {query}");
         }
         assert_eq!(code(request, "resourceVersion=7&resourceVersion=8"), 400, "{request}");
-        assert_eq!(code(request, "resourceversion=7"), 400, "{request}");
+        let want = if is_read(request) { 200 } else { 400 };
+        assert_eq!(code(request, "resourceversion=7"), want, "{request}");
     }
     for request in ["create", "update", "patch"] {
         assert_eq!(code(request, "resourceVersion=7"), 400, "{request}");
@@ -130,14 +149,12 @@ fn resource_versions() {
 /// `dry-run=All` wrote.
 #[test]
 fn unknown_parameters_are_refused_where_something_is_written() {
-    let is_read = |request: &str| matches!(request, "get" | "list" | "watch");
     for request in REQUESTS {
         assert_eq!(code(request, "includeUninitialized=1&includeObject=None&pretty=true"), 200);
         for name in UNKNOWN.iter().map(|(name, _)| *name).chain(["_", "", "a", "%00", "%ff"]) {
             let Ok(query) = Query::parse(&format!("{name}=All&pretty=true")) else { continue };
             let code = outcome(request, &query).map_or_else(|error| error.code(), |()| 200);
-            let wrong_case = ["DryRun", "dryrun", "DRYRUN", "labelselector"].contains(&name);
-            let want = if is_read(request) && !wrong_case { 200 } else { 400 };
+            let want = if is_read(request) { 200 } else { 400 };
             assert_eq!(code, want, "{request} {name}");
         }
     }
@@ -250,7 +267,8 @@ fn force_is_for_apply_alone() {
         assert_eq!(code("patch", &format!("force={value}")), 422);
     }
     for request in REQUESTS.iter().filter(|request| **request != "patch") {
-        assert_eq!(code(request, "force=true"), 400, "{request}");
+        let want = if is_read(request) { 200 } else { 400 };
+        assert_eq!(code(request, "force=true"), want, "{request}");
     }
 }
 
@@ -273,9 +291,31 @@ fn a_dry_run_is_refused_in_upstreams_words() {
 
 #[test]
 fn the_table_has_every_option() {
-    let elsewhere = ["resourceVersion", "watch", "force"];
-    for name in [known::GET, known::LIST, known::WRITE, known::PATCH, known::DELETE].concat() {
-        let found = elsewhere.contains(&name) || ROWS.iter().any(|row| row.name == name);
-        assert!(found, "{name}");
+    let elsewhere =
+        ["resourceVersion", "watch", "force", "pretty", "includeObject", "includeUninitialized"];
+    for known in known::TABLE {
+        let found =
+            elsewhere.contains(&known.name) || ROWS.iter().any(|row| row.name == known.name);
+        assert!(found, "{}", known.name);
     }
+}
+
+/// Dynamic clients send what a list takes with each GET, the empty values too.
+#[test]
+fn a_get_ignores_what_a_list_takes() {
+    let query = "labelSelector=&fieldSelector=&limit=&continue=&watch=false&timeoutSeconds=x&\
+                 labelSelector=a%20b&allowWatchBookmarks=maybe&dryRun=&resourceVersion=7";
+    let parsed = Query::parse(query).unwrap();
+    let options = GetOptions::parse(&parsed).unwrap();
+    assert_eq!(options.resource_version, Some(super::RequestedVersion::At(7)));
+    assert!(parameter_warnings(&parsed, None).is_empty());
+    let other_case = Query::parse("LabelSelector=a&resourceversion=x").unwrap();
+    assert_eq!(GetOptions::parse(&other_case).unwrap(), GetOptions::default());
+    assert_eq!(
+        parameter_warnings(&other_case, None),
+        [
+            "unknown query parameter \"LabelSelector\" has no effect: did you mean labelSelector?",
+            "unknown query parameter \"resourceversion\" has no effect: did you mean resourceVersion?"
+        ]
+    );
 }

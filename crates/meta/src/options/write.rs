@@ -1,6 +1,6 @@
 //! Options of create, update and patch.
 
-use super::known::{PATCH, WRITE, check_write};
+use super::known::{Request, check_write};
 use super::read::check_timeout;
 use super::{Query, dry_run, invalid};
 use crate::field::{BadValue, FieldError, FieldErrors};
@@ -24,6 +24,14 @@ pub enum WriteKind {
 }
 
 impl WriteKind {
+    fn request(self) -> Request {
+        match self {
+            Self::Create => Request::Create,
+            Self::Update => Request::Update,
+            Self::Patch | Self::Apply => Request::Patch,
+        }
+    }
+
     fn options_kind(self) -> &'static str {
         match self {
             Self::Create => "CreateOptions",
@@ -66,8 +74,7 @@ impl WriteOptions {
     /// what is invalid.
     pub fn parse(query: &Query, kind: WriteKind) -> Result<Self, ApiError> {
         let is_apply = kind == WriteKind::Apply;
-        let options = if is_apply || kind == WriteKind::Patch { PATCH } else { WRITE };
-        check_write(query, kind.options_kind(), &[options])?;
+        check_write(query, kind.request())?;
         check_timeout(query)?;
         let mut errors = FieldErrors::new();
         let dry_run = dry_run(query.get_all("dryRun"), &mut errors);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use postern_kinds::AnyKind;
+use postern_kinds::{AnyKind, is_zero};
 use postern_meta::apply::{self, Apply, FieldSet, Manager, TrackedKind, track_apply, track_update};
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::{Object, Operation};
@@ -86,13 +86,21 @@ fn check_narrowing(
         let has = |object: &Object| {
             let mut names = path.split('.');
             let first = names.next().and_then(|name| object.fields.get(name));
-            names.try_fold(first?, |value, name| value.get(name)).map(|_| ())
+            let value =
+                first.and_then(|first| names.try_fold(first, |value, name| value.get(name)));
+            value.is_some_and(|value| narrows(path, value))
         };
-        if has(live).is_some() && has(made).is_none() {
+        if has(live) && !has(made) {
             let why = "an apply cannot remove the field: apply it with its new value, or replace the object";
             errors.push(FieldError::forbidden(*path, why));
         }
     }
+}
+
+/// Whether a value restricts more than its absence. An empty scope permits nothing, and an absent one permits all.
+fn narrows(path: &str, value: &Value) -> bool {
+    let is_limit = path.starts_with("spec.quotas") || path.ends_with(".disabled");
+    !(is_limit && is_zero(value))
 }
 
 /// Checks that a uid in a configuration is the uid of the object. As in kube-apiserver, the field is immutable, and

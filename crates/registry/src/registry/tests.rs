@@ -150,6 +150,7 @@ mod owners;
 mod sync;
 mod tokens;
 mod transactions;
+mod zero_values;
 
 impl Fixture {
     /// Replaces the stored bytes of an object by other bytes.

@@ -37,7 +37,7 @@ use super::{Outcome, Server, agent_config, audit_events, tunnel};
 use crate::stages::parse::Parsed;
 use crate::wire::body::Body;
 use crate::wire::encode::Negotiated;
-use crate::wire::input::{self, ReceivedBody};
+use crate::wire::input::{self, ReceivedBody, Written};
 use crate::wire::{respond, websocket};
 
 /// The bytes of YAML above which decoding counts as large work. YAML takes several times as long as JSON.
@@ -307,7 +307,7 @@ pub(super) fn sent_object(
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), ApiError> {
     let decoded = input::decode_body(parsed, body)?;
-    input::object_of(kind, decoded, validation)
+    input::object_of(kind, decoded, Part::Main, validation)
 }
 
 /// The parameters of a write. If the request has no field manager, the first part of the user agent is used.
@@ -358,7 +358,7 @@ async fn replace(
         |name: &&&str| decoded.value["spec"].get(**name).is_some_and(serde_json::Value::is_null);
     let is_ownerless = leaves_owner_out(kind, &decoded.value);
     let removed: Vec<&str> = kind.kept_fields().iter().filter(is_null).copied().collect();
-    let (object, mut warnings) = input::object_of(kind, decoded, options.field_validation)?;
+    let (object, mut warnings) = input::object_of(kind, decoded, part, options.field_validation)?;
     let writing = writing(parsed, &options, part);
     let replaced = operations::replace(&server.registry, permit, &writing, object, &removed).await;
     let (object, kept) = replaced?;
@@ -395,6 +395,7 @@ async fn patch(
     if patch_type != PatchType::Json {
         input::check_patch_is_strict(kind, permit.name(), &patch)?;
     }
+    let written = Written { kind, name: permit.name(), part };
     let change = |current: &Object| {
         let current = current.clone().into_value();
         let patched = match patch_type {
@@ -407,7 +408,7 @@ async fn patch(
         };
         let validation = options.field_validation;
         let (object, of_object) =
-            input::patched_object_of(kind, permit.name(), patched, &duplicates, validation)?;
+            input::patched_object_of(written, patched, &duplicates, validation)?;
         *warnings.lock() = of_object;
         Ok(object)
     };
@@ -436,7 +437,8 @@ async fn apply(
     let validation = options.field_validation;
     let nulls = nulls_of(&decoded.value, kind.schema());
     let is_ownerless = leaves_owner_out(kind, &decoded.value);
-    let (configuration, mut warnings) = input::configuration_of(kind, name, decoded, validation)?;
+    let (configuration, mut warnings) =
+        input::configuration_of(Written { kind, name, part }, decoded, validation)?;
     let writing = Writing { operation: Operation::Apply, ..writing(parsed, &options, part) };
     let applied = Applied {
         configuration: &configuration,

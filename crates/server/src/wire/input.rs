@@ -7,7 +7,7 @@ use http::header::CONTENT_TYPE;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use postern_flow::budget::Charge;
-use postern_kinds::{AnyKind, Verb};
+use postern_kinds::{AnyKind, Layout, Verb};
 use postern_meta::accept::{PatchType, content_type_of_body, patch_type};
 use postern_meta::apply::check_lists;
 use postern_meta::decode::{self, BodyFormat, Decoded, Format};
@@ -17,6 +17,7 @@ use postern_meta::options::FieldValidation;
 use postern_meta::schema::TypeMismatch;
 use postern_meta::status::ApiError;
 use postern_meta::validate::dedup_owner_references;
+use postern_registry::admit::Part;
 use serde_json::Value;
 
 use super::incoming::IncomingBody;
@@ -33,6 +34,12 @@ const MIN_COUNTED_BYTES: usize = 4096;
 
 /// The most characters of a sent name or type in an error.
 const MAX_REPEATED_CHARS: usize = 128;
+
+/// Why an apply refuses a field that the schema does not have; kube-apiserver's words.
+const UNDECLARED: &str = "field not declared in schema: remove it, or correct its name";
+
+/// How the paths of the fields in a status begin.
+const IN_STATUS: &str = "status.";
 
 /// The seconds after which a client may retry if there was no room for its body.
 const RETRY_AFTER_SECONDS: u32 = 1;
@@ -181,16 +188,20 @@ fn takes_protobuf(target: &Target) -> bool {
 /// The object in a decoded body, with the warnings about it.
 ///
 /// # Errors
-/// 400 when it is not an object of the kind. Strict validation also rejects unknown and duplicate fields.
+/// 400 when it is not an object of the kind. Strict validation also rejects unknown and duplicate fields. 422 for an
+/// unknown field that could be a value of a secret.
 pub(crate) fn object_of(
     kind: &dyn AnyKind,
     decoded: Decoded,
+    part: Part,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), ApiError> {
     let Decoded { mut value, duplicates } = decoded;
     let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let problems = field_problems(kind, &name, &mut value, &duplicates)?;
-    let warnings = validated(problems, validation).map_err(|reason| unreadable(kind, &reason))?;
+    let written = Written { kind, name: &name, part };
+    let problems = FieldProblems::take(written, &mut value, duplicates)?;
+    let warnings = problems.validated(validation).map_err(|reason| unreadable(kind, &reason))?;
+    problems.check_values(kind, &name)?;
     finish(kind, value, warnings)
 }
 
@@ -200,15 +211,16 @@ pub(crate) fn object_of(
 /// # Errors
 /// 422 under strict validation; 400 when it is not an object of the kind.
 pub(crate) fn patched_object_of(
-    kind: &dyn AnyKind,
-    name: &str,
+    written: Written<'_>,
     mut value: Value,
     duplicates: &[String],
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), ApiError> {
-    let problems = field_problems(kind, name, &mut value, duplicates)?;
+    let Written { kind, name, .. } = written;
+    let problems = FieldProblems::take(written, &mut value, duplicates.to_vec())?;
     let warnings =
-        validated(problems, validation).map_err(|reason| bad_patch(kind, name, reason))?;
+        problems.validated(validation).map_err(|reason| bad_patch(kind, name, reason))?;
+    problems.check_values(kind, name)?;
     finish(kind, value, warnings)
 }
 
@@ -223,13 +235,14 @@ fn bad_patch(kind: &dyn AnyKind, name: &str, reason: String) -> ApiError {
 ///
 /// # Errors
 /// 400 when it is for an object of another kind or name, or has `managedFields`; 422 when it does not match the schema.
-/// Strict validation also rejects unknown and duplicate fields with 422.
+/// A field that the schema does not have is 422 whatever the validation, as in kube-apiserver: its manager expects to own
+/// it. Strict validation also rejects duplicate fields with 422.
 pub(crate) fn configuration_of(
-    kind: &dyn AnyKind,
-    name: &str,
+    written: Written<'_>,
     decoded: Decoded,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), ApiError> {
+    let Written { kind, name, .. } = written;
     let Decoded { mut value, duplicates } = decoded;
     check_type(kind, &value)?;
     let metadata = &value["metadata"];
@@ -243,9 +256,10 @@ pub(crate) fn configuration_of(
             "the name of the object ({sent}) does not match the name on the URL ({name})"
         )));
     }
-    let problems = field_problems(kind, name, &mut value, &duplicates)?;
+    let problems = FieldProblems::take(written, &mut value, duplicates)?;
     let mut warnings =
-        validated(problems, validation).map_err(|reason| bad_patch(kind, name, reason))?;
+        problems.validated(validation).map_err(|reason| bad_patch(kind, name, reason))?;
+    problems.check_declared(kind, name)?;
     if let Err(TypeMismatch { path, expected, found }) = kind.schema().check_types(&value) {
         let mut errors = FieldErrors::default();
         errors.push(FieldError::type_invalid(path, format!("expected {expected}, got {found}")));
@@ -292,17 +306,6 @@ fn errors_to_result(kind: &dyn AnyKind, name: &str, errors: FieldErrors) -> Resu
     Err(ApiError::invalid(kind.info().group_kind(), name, errors))
 }
 
-/// The warnings about unknown and duplicate fields, or the error under strict validation.
-fn validated(problems: Vec<String>, validation: FieldValidation) -> Result<Vec<String>, String> {
-    match validation {
-        FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Strict if !problems.is_empty() => {
-            Err(format!("strict decoding error: {}", problems.join(", ")))
-        }
-        FieldValidation::Warn | FieldValidation::Strict => Ok(problems),
-    }
-}
-
 fn finish(
     kind: &dyn AnyKind,
     value: Value,
@@ -314,25 +317,76 @@ fn finish(
     Ok((object, warnings))
 }
 
-/// Removes unknown fields. Returns a message for each unknown or duplicate field.
-///
-/// # Errors
-/// 422 for fields that are always strict, independently of the client's `fieldValidation`.
-fn field_problems(
-    kind: &dyn AnyKind,
-    name: &str,
-    value: &mut Value,
-    duplicates: &[String],
-) -> Result<Vec<String>, ApiError> {
-    let (strict, schema) = (kind.strict_fields(), kind.schema());
-    let mut errors = kind.take_unserved(value);
-    errors.extend(strict.nulls(schema, value));
-    let unknown = schema.prune_unknown(value);
-    errors.extend(strict.ignored(schema, &unknown, duplicates));
-    errors_to_result(kind, name, errors)?;
-    let unknown = unknown.iter().map(|path| format!("unknown field \"{path}\""));
-    let duplicates = duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
-    Ok(unknown.chain(duplicates).collect())
+/// The target of a write.
+#[derive(Clone, Copy)]
+pub(crate) struct Written<'a> {
+    /// The kind.
+    pub(crate) kind: &'a dyn AnyKind,
+    /// The name of the object.
+    pub(crate) name: &'a str,
+    /// The part that is written.
+    pub(crate) part: Part,
+}
+
+/// The unknown and duplicate fields of a sent object.
+struct FieldProblems {
+    unknown: Vec<String>,
+    duplicates: Vec<String>,
+}
+
+impl FieldProblems {
+    /// Removes unknown fields. Those in a status that this write drops are no problem.
+    ///
+    /// # Errors
+    /// 422 for fields that are always strict, independently of the client's `fieldValidation`.
+    fn take(
+        written: Written<'_>,
+        value: &mut Value,
+        duplicates: Vec<String>,
+    ) -> Result<Self, ApiError> {
+        let Written { kind, name, part } = written;
+        let (strict, schema) = (kind.strict_fields(), kind.schema());
+        let mut errors = kind.take_unserved(value);
+        errors.extend(strict.nulls(schema, value));
+        let mut unknown = schema.prune_unknown(value);
+        errors.extend(strict.ignored(schema, &unknown, &duplicates));
+        errors_to_result(kind, name, errors)?;
+        if part == Part::Main && kind.layout() == Layout::SpecAndStatus {
+            unknown.retain(|path| !path.starts_with(IN_STATUS));
+        }
+        Ok(Self { unknown, duplicates })
+    }
+
+    /// The warnings about unknown and duplicate fields, or the error under strict validation.
+    fn validated(&self, validation: FieldValidation) -> Result<Vec<String>, String> {
+        let unknown = self.unknown.iter().map(|path| format!("unknown field \"{path}\""));
+        let duplicates = self.duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
+        let problems: Vec<String> = unknown.chain(duplicates).collect();
+        match validation {
+            FieldValidation::Ignore => Ok(Vec::new()),
+            FieldValidation::Strict if !problems.is_empty() => {
+                Err(format!("strict decoding error: {}", problems.join(", ")))
+            }
+            FieldValidation::Warn | FieldValidation::Strict => Ok(problems),
+        }
+    }
+
+    /// Checks that no unknown field could be a value of a secret: it would be lost in silence.
+    fn check_values(&self, kind: &dyn AnyKind, name: &str) -> Result<(), ApiError> {
+        let lost = kind.strict_fields().lost_values(kind.schema(), &self.unknown);
+        errors_to_result(kind, name, lost)
+    }
+
+    /// Checks that a configuration has no unknown field.
+    fn check_declared(&self, kind: &dyn AnyKind, name: &str) -> Result<(), ApiError> {
+        let mut errors = kind.strict_fields().lost_values(kind.schema(), &self.unknown);
+        if errors.is_empty() {
+            for path in &self.unknown {
+                errors.push(FieldError::forbidden(path, UNDECLARED));
+            }
+        }
+        errors_to_result(kind, name, errors)
+    }
 }
 
 fn typed(kind: &dyn AnyKind, mut value: Value) -> Result<Object, ApiError> {
