@@ -1,6 +1,7 @@
 //! Errors of parsing the command line. Exit code 2; arguments that may be secret are not repeated.
 
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::process::exit;
 
 use clap::Parser;
@@ -8,6 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use postern_kinds::{Verb, access_key};
 
 use crate::arguments::normalized;
+use crate::escape::{controls_terminal, escape_lines};
 use crate::kinds;
 use crate::process::command_prefix;
 
@@ -33,9 +35,18 @@ pub fn parse_or_exit<P: Parser>() -> P {
         let error = with_own_command(error, &words);
         let code = error.exit_code();
         // If the reader has closed the output, the failure is ignored.
-        let _ = error.print();
+        let _ = print(&error, &words);
         exit(code)
     })
+}
+
+/// Prints the error or the help. Words that would control a terminal are escapes in it, and it has no colours then.
+fn print(error: &clap::Error, words: &[OsString]) -> io::Result<()> {
+    let is_plain = |word: &OsString| !word.to_string_lossy().chars().any(controls_terminal);
+    if !error.use_stderr() || words.iter().all(is_plain) {
+        return error.print();
+    }
+    io::stderr().write_all(escape_lines(&error.render().to_string()).as_bytes())
 }
 
 /// Whether the error may repeat the words that were not understood.

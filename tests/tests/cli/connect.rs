@@ -204,10 +204,20 @@ async fn a_direct_endpoint_is_reached_by_tokens_that_kubectl_has_made() {
     let got = scene.kubectl(&kubeconfig, &secrets).await;
     assert!(got.ok && got.err.contains("No resources found"), "{got:?}");
     assert!(agent.logged().contains("let through"), "it went by the agent");
+    // The oldest kubectl, and one whose kubeconfig says `v1`.
+    let old = scene.central.kubectl().command_of(&Kubectl::oldest_program(), &secrets);
+    let v1 = std::fs::read_to_string(&kubeconfig).unwrap().replace("k8s.io/v1beta1", "k8s.io/v1");
+    let v1 = scene.ada.file("v1.yaml", v1);
+    let new = scene.central.kubectl().command(&secrets);
+    for (mut command, kubeconfig) in [(old, kubeconfig.as_path()), (new, Path::new(&v1))] {
+        command.env("KUBECONFIG", kubeconfig).env("HOME", scene.ada.path());
+        let got = scene.central.kubectl().run_command(command).await;
+        assert!(got.ok && got.err.contains("No resources found"), "{got:?}");
+    }
     let config = read(&kubeconfig);
     let users = config["users"].as_array().unwrap();
     let exec = users.iter().find_map(|user| user["user"].get("exec")).expect("a plugin");
-    assert_eq!(exec["apiVersion"], "client.authentication.k8s.io/v1");
+    assert_eq!(exec["apiVersion"], "client.authentication.k8s.io/v1beta1");
     assert_eq!(exec["interactiveMode"], "Never");
 
     // A space has its namespace, and no other.

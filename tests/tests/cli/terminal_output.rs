@@ -63,14 +63,14 @@ async fn no_command_of_the_operator_sends_control_characters_to_a_terminal() {
     let user = CliUser::new();
     let path = user.path().join("x\u{1b}]0;owned\u{7}\u{9b}2J");
     let path = path.to_str().unwrap();
-    let to = format!("file:{path}");
+    let (to, flag) = (format!("file:{path}"), format!("--{path}"));
     for arguments in [
         &["admin", "reset-key", "--data-dir", path][..],
         &["admin", "rotate-signing-key", "--data-dir", path],
         &["storage", "check", "--data-dir", path],
         &["storage", "rewrap", "--data-dir", path],
         &["storage", "rotate-key", "--data-dir", path],
-        &["storage", "backup", "--data-dir", path, path],
+        &["storage", "backup", "--data-dir", path, "--to", path],
         &["storage", "restore", path, "--data-dir", path],
         &["storage", "migrate", "--from", &to, "--to", &to],
         &["health", "--data-dir", path],
@@ -82,9 +82,17 @@ async fn no_command_of_the_operator_sends_control_characters_to_a_terminal() {
             path,
             "--server",
             "https://127.0.0.1:1",
-            "--access-key-file",
+            "--cluster",
+            "c",
+            "--key-file",
+            path,
+            "--ca-file",
             path,
         ],
+        // What the parser of arguments repeats.
+        &["frobnicate", path],
+        &["storage", path],
+        &["get", "users", &flag],
         &["get", "users", "--kubeconfig", path],
         &["apply", "-f", path],
         &["login", "https://127.0.0.1:1", "--ca-file", path, "--access-key", "x"],

@@ -57,7 +57,7 @@ async fn kubectl_gets_a_credential_that_is_kept_and_renewed() {
     // Each call has this test for its parent: as a process that asks again, it gets another token.
     let user = admin(&server);
     let first = credential(&user, &[]).await;
-    assert_eq!(first["apiVersion"], "client.authentication.k8s.io/v1");
+    assert_eq!(first["apiVersion"], "client.authentication.k8s.io/v1beta1");
     assert_eq!(first["kind"], "ExecCredential");
     let token = |credential: &Value| credential["status"]["token"].as_str().unwrap().to_owned();
     assert_eq!(lives(&token(&first)), 3600);

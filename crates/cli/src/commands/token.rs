@@ -31,9 +31,10 @@ const EXEC_INFO: &str = "KUBERNETES_EXEC_INFO";
 /// The server's words for a token that no cluster would accept.
 const REACHES_NOTHING: &str = "the token would reach no connected cluster";
 
-/// The versions in which kubectl takes a credential.
+/// The versions in which kubectl takes a credential. The first is for a client that names none: clients that know `v1`
+/// always name their version.
 const EXEC_VERSIONS: [&str; 2] =
-    ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
+    ["client.authentication.k8s.io/v1beta1", "client.authentication.k8s.io/v1"];
 
 /// How a token is printed.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -272,7 +273,7 @@ fn exec_version(exec_info: Option<&str>) -> Result<&'static str, CliError> {
     EXEC_VERSIONS.iter().find(|known| **known == wanted).copied().ok_or_else(|| {
         let message = format!("{EXEC_INFO} asks for the version {}", output::escape(wanted));
         CliError::new(message)
-            .hint(format!("set apiVersion: {} in the kubeconfig", EXEC_VERSIONS[0]))
+            .hint(format!("set apiVersion: {} in the kubeconfig", EXEC_VERSIONS.join(" or ")))
     })
 }
 

@@ -10,8 +10,9 @@ use super::edit::{OtherLogins, belongs_to_another, edit, entry, put_head, remove
 use super::read::{Kubeconfig, LOGIN_EXTENSION, LoginEntries, LoginMark, ResolvedContext};
 use crate::error::CliError;
 
-/// The version in which kubectl takes a credential from a plugin.
-const EXEC_VERSION: &str = "client.authentication.k8s.io/v1";
+/// The version in which kubectl takes a credential from a plugin. kubectl 1.20 and 1.21 do not know `v1`, and newer ones
+/// still know this one.
+const EXEC_VERSION: &str = "client.authentication.k8s.io/v1beta1";
 /// The text that kubectl prints if it does not find the plugin.
 const INSTALL_HINT: &str = "postern is the credential plugin of this context: put it on the PATH, and run \
                             `postern connect` again";
