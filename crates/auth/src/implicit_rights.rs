@@ -14,7 +14,7 @@ pub(crate) const OWN_VERBS: [&str; 2] = ["get", "bind"];
 
 /// The groups, resources and verbs that are open to every identity, whatever the scope of its key
 /// (`docs/reference/scopes.md#what-every-key-may-do`).
-pub(crate) const OPEN: [(&str, &str, &[&str]); 11] = [
+pub(crate) const OPEN: [(&str, &str, &[&str]); 12] = [
     (MANAGEMENT_V1.group, "selves", &["create", "get"]),
     (MANAGEMENT_V1.group, "directclusterendpointtokens", &["create"]),
     (MANAGEMENT_V1.group, "selfsubjectaccessreviews", &["create"]),
@@ -25,6 +25,8 @@ pub(crate) const OPEN: [(&str, &str, &[&str]); 11] = [
     (MANAGEMENT_V1.group, "consolesessions", &["create", "get", "delete"]),
     (MANAGEMENT_V1.group, "consolelogincodes", &["create"]),
     (MANAGEMENT_V1.group, "commandlineconsents", &["create"]),
+    // The list is always empty. Clients that create objects of any kind read it first.
+    ("apiextensions.k8s.io", "customresourcedefinitions", &["get", "list", "watch"]),
     ("authentication.k8s.io", "selfsubjectreviews", &["create"]),
     ("authorization.k8s.io", "selfsubjectaccessreviews", &["create"]),
     ("authorization.k8s.io", "selfsubjectrulesreviews", &["create"]),

@@ -23,7 +23,7 @@ impl Kind for CustomResourceDefinition {
         plural: "customresourcedefinitions",
         singular: "customresourcedefinition",
         short: &["crd", "crds"],
-        verbs: &[Verb::List, Verb::Watch],
+        verbs: &[Verb::Get, Verb::List, Verb::Watch],
         on_command_line: false,
         confidential: false,
         description: "CustomResourceDefinition is a kind that clients have added: there is none.",

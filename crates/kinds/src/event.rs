@@ -133,6 +133,15 @@ impl Kind for Event {
             SelectableField::at("involvedObject.apiVersion"),
             SelectableField::at("involvedObject.resourceVersion"),
             SelectableField::at("involvedObject.fieldPath"),
+            // The same fields under the names of events.k8s.io.
+            SelectableField::renamed("regarding.kind", "involvedObject.kind"),
+            SelectableField::renamed("regarding.namespace", "involvedObject.namespace"),
+            SelectableField::renamed("regarding.name", "involvedObject.name"),
+            SelectableField::renamed("regarding.uid", "involvedObject.uid"),
+            SelectableField::renamed("regarding.apiVersion", "involvedObject.apiVersion"),
+            SelectableField::renamed("regarding.resourceVersion", "involvedObject.resourceVersion"),
+            SelectableField::renamed("regarding.fieldPath", "involvedObject.fieldPath"),
+            SelectableField::renamed("reportingController", "reportingComponent"),
             SelectableField::at("reason"),
             SelectableField::at("reportingComponent"),
             SelectableField {

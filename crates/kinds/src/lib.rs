@@ -45,6 +45,7 @@ pub mod cluster_endpoint;
 pub mod cluster_role;
 pub mod cluster_role_binding;
 pub mod command_line_consent;
+pub mod config_map;
 pub mod connector;
 pub mod connector_test;
 pub mod console_login_code;
@@ -52,6 +53,7 @@ pub mod console_session;
 pub mod custom_resource_definition;
 pub mod direct_cluster_endpoint_token;
 pub mod event;
+pub mod event_v1;
 pub mod kubeconfig;
 pub mod label_selector;
 pub mod lease;
@@ -94,8 +96,8 @@ pub use grants::{grants_of, grants_of_stored};
 pub use impersonation::Impersonation;
 pub use kind::{
     AnyKind, Carried, Companion, DataSource, Dependent, DraftOf, FieldsChange, Info, Kind,
-    ObservedStatus, OnRemove, Prepared, ResourceScope, SelectableField, StrictFields, UniqueKey,
-    UniqueKeys, action, is_zero,
+    ObservedStatus, OnRemove, Prepared, ResourceScope, SelectableField, StoredAs, StrictFields,
+    UniqueKey, UniqueKeys, action, is_zero,
 };
 pub use kubeconfig_ref::KubeconfigRef;
 pub use named_identities::{NamedIdentities, NobodyNamed};
@@ -134,7 +136,9 @@ const OURS: &[&dyn AnyKind] = &[
     &cluster_role::ClusterRole,
     &cluster_role_binding::ClusterRoleBinding,
     &secret::Secret,
+    &config_map::ConfigMap,
     &event::Event,
+    &event_v1::EventV1,
     &lease::Lease,
     &custom_resource_definition::CustomResourceDefinition,
     &reviews::self_subject_access_review::SelfSubjectAccessReview,
@@ -186,10 +190,11 @@ pub fn add(kind: &'static dyn AnyKind) -> Result<(), &'static dyn AnyKind> {
 
 /// The kind that an owner reference names by its `apiVersion` and kind.
 pub fn of_reference(api_version: &str, kind: &str) -> Option<&'static dyn AnyKind> {
-    all().iter().copied().find(|known| {
+    let found = all().iter().copied().find(|known| {
         let info = known.info();
         info.kind == kind && info.version.to_string() == api_version
-    })
+    })?;
+    Some(found.stored_as().map_or(found, |stored| stored.kind))
 }
 
 /// The kind of a group, version and plural name.

@@ -79,8 +79,10 @@ impl Kind for Namespace {
             // Both belong to the server: a client's write leaves them as they are.
             new.fields.clone_from(&old.fields);
         } else {
-            new.fields.spec.finalizers = vec![CONTENT_FINALIZER.to_owned()];
-            "Active".clone_into(&mut new.fields.status.phase);
+            // As in an update, what a client sent is not kept.
+            let spec = Spec { finalizers: vec![CONTENT_FINALIZER.to_owned()] };
+            let status = Status { phase: "Active".to_owned(), ..Status::default() };
+            new.fields = Fields { spec, status };
         }
         let name = new.metadata.name.clone();
         let labels = &mut new.metadata.labels;

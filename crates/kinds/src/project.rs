@@ -14,6 +14,7 @@ use crate::bindings::subject_uids;
 use crate::bound::{BoundGrant, KnownUids, of_member};
 use crate::cluster_role::ClusterRole;
 use crate::cluster_role_binding::ClusterRoleBinding;
+use crate::config_map::ConfigMap;
 use crate::kind::dependent::belongs_to;
 use crate::kind::{AnyKind, Dependent};
 use crate::namespace::Namespace;
@@ -68,8 +69,12 @@ pub const MAX_MEMBERS: usize = 500;
 pub const MAX_MEMBER_ROLES: usize = 16;
 
 /// The kinds that quotas count, by their plural names.
-pub const COUNTED_IN_QUOTAS: [&str; 3] =
-    [VirtualClusterInstance::INFO.plural, SpaceInstance::INFO.plural, ProjectSecret::INFO.plural];
+pub const COUNTED_IN_QUOTAS: [&str; 4] = [
+    VirtualClusterInstance::INFO.plural,
+    SpaceInstance::INFO.plural,
+    ProjectSecret::INFO.plural,
+    ConfigMap::INFO.plural,
+];
 
 /// Maximum number of allowed clusters.
 pub const MAX_CLUSTERS: usize = 1000;

@@ -46,6 +46,11 @@ pub(crate) fn prepare(data: &mut Data, text: &mut StringData, is_taken: bool) {
             data.insert(key, SecretText::from(STANDARD.encode(value.0.expose())));
         }
     }
+    remove_line_breaks(data);
+}
+
+/// Removes line breaks from base64: kube-apiserver skips them, so manifests have them.
+pub(crate) fn remove_line_breaks(data: &mut Data) {
     for value in data.values_mut().filter(|value| value.expose().contains(['\r', '\n'])) {
         *value = SecretText::from(value.expose().replace(['\r', '\n'], ""));
     }

@@ -170,7 +170,7 @@ fn events_and_leases_are_validated() {
 #[test]
 fn there_is_nothing_to_do_with_definitions_but_to_find_none() {
     let info = CustomResourceDefinition.info();
-    assert_eq!(info.verbs, [Verb::List, Verb::Watch]);
+    assert_eq!(info.verbs, [Verb::Get, Verb::List, Verb::Watch]);
     assert!(info.is_stored() && info.actions.is_empty());
 }
 

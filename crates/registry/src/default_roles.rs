@@ -71,6 +71,7 @@ fn default_roles() -> Vec<DefaultRole> {
                 ),
                 rule(management, instances, &READ),
                 rule(&[""], &["namespaces", "events"], &READ),
+                rule(&["events.k8s.io"], &["events"], &READ),
                 rule(&["coordination.k8s.io"], &["leases"], &READ),
                 rule(&["apiextensions.k8s.io"], &["customresourcedefinitions"], &READ),
                 rule(&[RBAC_GROUP], &["*"], &READ),
@@ -100,7 +101,9 @@ fn project_roles() -> [DefaultRole; 3] {
             name: "platform-project-admin",
             rules: json!([
                 rule(management, &["*"], &["*"]),
-                rule(&[""], &["secrets", "events"], &["*"]),
+                rule(&[""], &["secrets", "configmaps", "events"], &["*"]),
+                rule(&["events.k8s.io"], &["events"], &["*"]),
+                rule(&[""], &["namespaces"], &["get"]),
                 rule(&["coordination.k8s.io"], &["leases"], &["*"]),
                 rule(&[RBAC_GROUP], &["roles", "rolebindings"], &["*"]),
             ]),
@@ -110,13 +113,18 @@ fn project_roles() -> [DefaultRole; 3] {
             name: "platform-project-user",
             rules: json!([
                 rule(management, instances, &["get", "list", "watch", "create", "use"]),
-                rule(&[""], &["events"], &READ),
+                rule(&["", "events.k8s.io"], &["events"], &READ),
+                rule(&[""], &["namespaces"], &["get"]),
             ]),
             groups: &[],
         },
         DefaultRole {
             name: "platform-project-viewer",
-            rules: json!([rule(management, instances, &READ), rule(&[""], &["events"], &READ)]),
+            rules: json!([
+                rule(management, instances, &READ),
+                rule(&["", "events.k8s.io"], &["events"], &READ),
+                rule(&[""], &["namespaces"], &["get"]),
+            ]),
             groups: &[],
         },
     ]

@@ -23,6 +23,7 @@ mod login_links;
 mod malformed_requests;
 mod namespaces;
 mod negotiation;
+mod other_tools;
 mod overload;
 mod patches;
 mod protobuf;

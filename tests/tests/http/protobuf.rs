@@ -86,6 +86,46 @@ async fn secrets_leases_and_events_are_made_in_protobuf() {
     assert_eq!(made["lastTimestamp"], "2023-11-14T22:13:20Z");
 }
 
+/// What the recorder of controller-runtime and the driver of helm send, with the empty messages of Go's structs.
+#[tokio::test]
+async fn events_of_the_other_group_and_config_maps_are_made_in_protobuf() {
+    let server = Server::start().await;
+    let client = server.client();
+    let named = |name: &[u8]| field(1, &field(1, name));
+    let time = field(2, &[0x08, 0x80, 0xe2, 0xcf, 0xaa, 0x06, 0x10, 0x88, 0x27]);
+    let about = [field(1, b"Secret"), field(2, b"default"), field(3, b"s1")].concat();
+    let who =
+        [field(4, b"ctrl"), field(5, b"ctrl-1"), field(6, b"Sync"), field(7, b"Synced")].concat();
+    let rest = [
+        field(8, &about),
+        field(10, b"well"),
+        field(11, b"Normal"),
+        field(12, b""),
+        field(13, b""),
+    ];
+    let event = [named(b"e1"), time, who, rest.concat(), field(14, b""), vec![0x78, 0]].concat();
+    let group = "/kubernetes/management/apis/events.k8s.io/v1/namespaces/default/events";
+    let sent = body("events.k8s.io/v1", "Event", &event);
+    let path = format!("{group}?fieldValidation=Strict");
+    let made = client.post(&path).body(PROTOBUF, sent).send().await.expect(201);
+    assert_eq!((&made["note"], &made["regarding"]["name"]), (&"well".into(), &"s1".into()));
+    assert_eq!(made["eventTime"], "2023-11-14T22:13:20.000005Z");
+    let stored =
+        client.get(&format!("{CORE}/namespaces/default/events/e1")).send().await.expect(200);
+    assert_eq!(
+        (&stored["message"], &stored["reportingComponent"]),
+        (&"well".into(), &"ctrl".into())
+    );
+
+    let data = field(2, &[field(1, b"a.txt"), field(2, b"x")].concat());
+    let binary = field(3, &[field(1, b"b"), field(2, b"\x00\xff")].concat());
+    let sent = body("v1", "ConfigMap", &[named(b"c1"), data, binary, vec![0x20, 1]].concat());
+    let path = format!("{CORE}/namespaces/default/configmaps?fieldValidation=Strict");
+    let made = client.post(&path).body(PROTOBUF, sent).send().await.expect(201);
+    assert_eq!((&made["data"]["a.txt"], &made["binaryData"]["b"]), (&"x".into(), &"AP8=".into()));
+    assert_eq!(made["immutable"], true);
+}
+
 #[tokio::test]
 async fn a_lease_is_replaced_in_protobuf() {
     let server = Server::start().await;
@@ -253,6 +293,7 @@ async fn lengths_that_lie_are_400_for_every_kind() {
     let apis = "/kubernetes/management/apis";
     let (core, access) = ("v1", "authorization.k8s.io/v1");
     let (who, leases) = ("authentication.k8s.io/v1", "coordination.k8s.io/v1");
+    let events = "events.k8s.io/v1";
     let (who_beta, rbac) = ("authentication.k8s.io/v1beta1", "rbac.authorization.k8s.io/v1");
     let here = "namespaces/default";
     for (version, kind, path) in [
@@ -263,7 +304,9 @@ async fn lengths_that_lie_are_400_for_every_kind() {
         (who_beta, "SelfSubjectReview", format!("{apis}/{who_beta}/selfsubjectreviews")),
         (core, "Namespace", format!("{CORE}/namespaces")),
         (core, "Secret", format!("{CORE}/{here}/secrets")),
+        (core, "ConfigMap", format!("{CORE}/{here}/configmaps")),
         (core, "Event", format!("{CORE}/{here}/events")),
+        (events, "Event", format!("{apis}/{events}/{here}/events")),
         (leases, "Lease", format!("{apis}/{leases}/{here}/leases")),
         (access, "SelfSubjectAccessReview", format!("{apis}/{access}/selfsubjectaccessreviews")),
         (access, "SubjectAccessReview", format!("{apis}/{access}/subjectaccessreviews")),

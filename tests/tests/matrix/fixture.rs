@@ -70,6 +70,9 @@ const NOTHING_STORED: [Option<&str>; 3] = [None, None, None];
 const PROJECT: Option<(&str, &str)> = Some(("p-alpha", "p-beta"));
 const PLATFORM: Option<(&str, &str)> = Some(("platform", "apart"));
 
+/// The other group of Events.
+const EVENTS: &str = "events.k8s.io";
+
 /// The reviews that are in two groups.
 const PLATFORM_REVIEWS: [&str; 2] = ["selfsubjectaccessreviews", "subjectaccessreviews"];
 
@@ -112,7 +115,9 @@ impl Fixture {
             Self::new(OURS, "accesspreviews", None, NOTHING_STORED),
             Self::new("", "namespaces", None, [None, Some("ours"), Some("apart")]),
             Self::new("", "secrets", PLATFORM, WITHOUT_OWNER),
+            Self::new("", "configmaps", PLATFORM, WITHOUT_OWNER),
             Self::new("", "events", PLATFORM, WITHOUT_OWNER),
+            Self::new(EVENTS, "events", PLATFORM, WITHOUT_OWNER),
             Self::new("coordination.k8s.io", "leases", PLATFORM, WITHOUT_OWNER),
             Self::new("apiextensions.k8s.io", "customresourcedefinitions", None, NOTHING_STORED),
             Self::new(RBAC, "roles", PLATFORM, WITHOUT_OWNER),
@@ -131,6 +136,11 @@ impl Fixture {
         all
     }
 
+    /// The fixture of Events in their other group.
+    pub(crate) fn of_events_v1() -> Self {
+        Self::all().into_iter().find(|fixture| fixture.group == EVENTS).unwrap()
+    }
+
     /// The fixture of a review in our own group that is also in Kubernetes' one.
     pub(crate) fn of_platform(plural: &str) -> Self {
         let mut all = Self::all().into_iter();
@@ -139,8 +149,12 @@ impl Fixture {
 
     /// The name of its golden file.
     pub(crate) fn file(&self) -> String {
-        let is_double = self.group == OURS && PLATFORM_REVIEWS.contains(&self.plural);
-        if is_double { format!("platform-{}", self.plural) } else { self.plural.to_owned() }
+        let is_double = PLATFORM_REVIEWS.contains(&self.plural);
+        match self.group {
+            OURS if is_double => format!("platform-{}", self.plural),
+            EVENTS => format!("{EVENTS}-{}", self.plural),
+            _ => self.plural.to_owned(),
+        }
     }
 
     /// The targets of requests about single objects.
@@ -289,7 +303,11 @@ impl Fixture {
                 "issuer": "ci", "owner": { "user": "host" }, "scope": {},
                 "match": [{ "claim": "sub", "values": ["build"] }],
             } }),
-            "secrets" => json!({ "data": { "value": self.canary(target) } }),
+            "secrets" | "configmaps" => json!({ "data": { "value": self.canary(target) } }),
+            "events" if self.group == EVENTS => json!({
+                "regarding": { "namespace": self.namespace(target), "name": "thing" },
+                "reason": "Tested", "note": "An event", "type": "Normal",
+            }),
             "events" => json!({
                 "involvedObject": { "namespace": self.namespace(target), "name": "thing" },
                 "reason": "Tested", "message": "An event", "type": "Normal",

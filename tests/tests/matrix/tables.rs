@@ -273,8 +273,18 @@ async fn secrets() {
 }
 
 #[tokio::test]
+async fn configmaps() {
+    check("configmaps").await;
+}
+
+#[tokio::test]
 async fn events() {
     check("events").await;
+}
+
+#[tokio::test]
+async fn events_of_the_other_group() {
+    check_fixture(Fixture::of_events_v1()).await;
 }
 
 #[tokio::test]

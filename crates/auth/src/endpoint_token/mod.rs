@@ -11,6 +11,7 @@ mod audience;
 mod cache;
 mod claims;
 mod keys;
+mod recognize;
 mod refusal;
 mod verifier;
 
@@ -22,6 +23,7 @@ pub use claims::{
     ActorClaim, Bearer, Claims, Issuance, KeyClaim, PlatformClaims, impersonation_id, keys_of,
 };
 pub use keys::{InvalidKey, IssueError, Jwk, JwkSet, SigningKey};
+pub use recognize::looks_like_endpoint_token;
 pub use refusal::TokenRefusal;
 pub use verifier::{VerifiedToken, Verifier};
 

@@ -24,6 +24,7 @@ use crate::scope::ScopeRules;
 
 mod covers;
 mod explain;
+mod narrowed;
 mod readable;
 mod rules_of;
 pub mod target;

@@ -139,12 +139,21 @@ impl Policy {
         let possible = has_namespaces(group, resource);
         let question = OnKind { verb, group, resource };
         let concerned = self.index.of(identity);
-        let concerned =
-            concerned.filter(|all| all.concern(group, resource, possible != Some(false)));
+        // A role in a namespace is also about the Namespace itself.
+        let is_namespaces = (group, resource) == ("", "namespaces");
+        let in_namespaces = is_namespaces || possible != Some(false);
+        let concerned = concerned.filter(|all| all.concern(group, resource, in_namespaces));
         let granted: Vec<_> = concerned.flat_map(|grants| grants.granted(question)).collect();
         let mut objects = Named::default();
         for (namespace, granted) in &granted {
-            add_granted(*namespace, granted, &mut set, &mut objects);
+            match namespace {
+                Some(namespace) if is_namespaces => {
+                    let is_named = granted.names.iter().any(|name| **name == **namespace);
+                    let itself = (granted.every || is_named).then(|| (*namespace).to_owned());
+                    set.names.extend(itself);
+                }
+                _ => add_granted(*namespace, granted, &mut set, &mut objects),
+            }
         }
         for (namespace, names) in self.owners.of(identity, group, resource).flat_map(|of| of.iter())
         {

@@ -7,7 +7,7 @@ use postern_kinds::reviews::self_subject_rules_review::{NonResourceRule, Resourc
 use postern_kinds::{GroupResource, MANAGEMENT_V1};
 
 use super::Policy;
-use super::covers::{Collected, combinations, each_atom};
+use super::covers::{Atom, Collected, combinations, each_atom};
 use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
 use crate::implicit_rights::{KEY_VERBS, OPEN, OWN_VERBS};
 use crate::kind_scope::has_namespaces;
@@ -86,12 +86,17 @@ impl Policy {
         if identity.is_scoped() {
             let mut allowed = BTreeSet::new();
             let mut left = MAX_COMBINATIONS;
-            for rule in &rules {
-                all.incomplete |=
-                    !self.add_allowed(identity, namespace, rule, &mut left, &mut allowed);
-            }
-            for rule in everywhere {
-                all.incomplete |= !self.add_allowed(identity, "", &rule, &mut left, &mut allowed);
+            let here = rules.into_iter().map(|rule| (namespace, rule));
+            for (namespace, rule) in here.chain(everywhere.map(|rule| ("", rule))) {
+                if self.add_allowed(identity, namespace, &rule, &mut left, &mut allowed) {
+                    continue;
+                }
+                let narrowed = self.narrowed(identity, namespace, &rule);
+                all.incomplete |= !narrowed.is_complete;
+                for part in narrowed.parts {
+                    all.incomplete |=
+                        !self.add_allowed(identity, namespace, &part, &mut left, &mut allowed);
+                }
             }
             rules = allowed;
         } else {
@@ -149,7 +154,10 @@ impl Policy {
         let mut collected = Collected::default();
         let mut is_all = true;
         each_atom(rule, |atom| {
-            if self.holds(identity, namespace, &atom) {
+            // Objects without a namespace are asked for without one.
+            let is_held = self.holds(identity, namespace, &atom)
+                || (is_cluster_scoped(&atom) && self.holds(identity, None, &atom));
+            if is_held {
                 collected.add(atom);
             } else {
                 is_all = false;
@@ -162,6 +170,13 @@ impl Policy {
         }
         is_all
     }
+}
+
+/// Whether a combination is about a kind without namespaces. A Namespace is in itself.
+fn is_cluster_scoped(atom: &Atom<'_>) -> bool {
+    let Atom::Resource { group, resource, .. } = *atom else { return false };
+    let plural = resource.split_once('/').map_or(resource, |(plural, _)| plural);
+    (group, plural) != ("", "namespaces") && has_namespaces(group, plural) == Some(false)
 }
 
 /// A rule about resources, and one about paths where its role is held everywhere.

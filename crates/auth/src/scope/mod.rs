@@ -26,10 +26,14 @@ pub(crate) use rule::Location;
 use rules::Rules;
 
 /// The verbs that read.
-const READ: [&str; 3] = ["get", "list", "watch"];
+pub(crate) const READ: [&str; 3] = ["get", "list", "watch"];
 
 /// The kinds of which the command line may get and list all that the owner may.
-const CLI_KINDS: [&str; 4] = ["clusters", "projects", "spaceinstances", "virtualclusterinstances"];
+pub(crate) const CLI_KINDS: [&str; 4] =
+    ["clusters", "projects", "spaceinstances", "virtualclusterinstances"];
+
+/// The subresources of projects that the command line may get.
+pub(crate) const CLI_SUBRESOURCES: [&str; 3] = ["members", "clusters", "templates"];
 
 /// The holder of a key, for the permissions that a scope gives on the own user and teams.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,6 +169,11 @@ impl ScopeRules {
         else {
             return false;
         };
+        let is_namespace = (group, resource, namespace) == ("", "namespaces", "");
+        if is_namespace && subresource.is_empty() && READ.contains(&verb) {
+            // A key for a project may read the project's own namespace.
+            return projects.of(name).is_some_and(|project| self.projects.has(project));
+        }
         let project = if namespace.is_empty() { None } else { projects.of(namespace) };
         if project.is_some_and(|project| self.projects.has(project)) {
             return true;
@@ -202,7 +211,7 @@ impl ScopeRules {
         };
         let by_cli = match (verb, resource, subresource) {
             ("get" | "list", kind, "") if CLI_KINDS.contains(&kind) => true,
-            ("get", "projects", "members" | "clusters") => true,
+            ("get", "projects", subresource) => CLI_SUBRESOURCES.contains(&subresource),
             ("get", "users", "") => holder.user.is_some_and(|user| user == name),
             ("get", "teams", "") => holder.has_team(name),
             _ => false,

@@ -21,6 +21,11 @@ pub(super) fn objects(
     for project in &scope.projects.names {
         set.namespaces.extend(projects.namespaces_of(project).map(str::to_owned));
     }
+    if is_read_of_namespace(verb, group, resource) {
+        set.names.extend(set.namespaces.iter().cloned());
+        let all = projects.namespaces().filter(|_| scope.projects.all);
+        set.names.extend(all.map(str::to_owned));
+    }
     if group == MANAGEMENT_V1.group {
         if READ.contains(&verb) {
             add_entries(scope, resource, projects, &mut set);
@@ -35,6 +40,11 @@ pub(super) fn objects(
     of_kind.for_each(|rule| add_rule(rule, group, resource, &mut set));
     set.keep_possible(has_namespaces(group, resource));
     set
+}
+
+/// Whether a verb reads Namespaces. An entry of a project allows that for the project's own.
+fn is_read_of_namespace(verb: &str, group: &str, resource: &str) -> bool {
+    (group, resource) == ("", "namespaces") && READ.contains(&verb)
 }
 
 /// Adds what entries of projects, spaces and virtual clusters allow to read.
@@ -100,7 +110,10 @@ pub(super) fn can_match(
     let may_have_namespace = has_namespaces(group, resource) != Some(false);
     let has_projects = scope.projects.all || !scope.projects.names.is_empty();
     let reads = verb.is_none_or(|verb| READ.contains(&verb));
-    let by_project = has_projects && (may_have_namespace || (is_ours && resource == "projects"));
+    let reads_namespaces = verb.is_none_or(|verb| is_read_of_namespace(verb, group, resource));
+    let is_namespaces = (group, resource) == ("", "namespaces") && reads_namespaces;
+    let by_project = has_projects
+        && (may_have_namespace || is_namespaces || (is_ours && resource == "projects"));
     let is_read_of_project = is_ours && resource == "projects" && !may_have_namespace && !reads;
     let by_instance = is_ours
         && reads

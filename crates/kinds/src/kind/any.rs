@@ -18,7 +18,8 @@ use serde_json::Value;
 use super::ownership::{self, Owned, Ownership, OwnershipPart};
 use super::zeros::LeftOut;
 use super::{
-    Companion, DataSource, Dependent, DraftOf, Info, Kind, StrictFields, UniqueKey, unserved, zeros,
+    Companion, DataSource, Dependent, DraftOf, Info, Kind, StoredAs, StrictFields, UniqueKey,
+    unserved, zeros,
 };
 use crate::claim_match::ClaimMatch;
 use crate::column::{Cell, ColumnInfo};
@@ -79,6 +80,9 @@ pub trait AnyKind: Send + Sync {
 
     /// The place of the fields of its objects.
     fn layout(&self) -> Layout;
+
+    /// The stored kind of which it is another version.
+    fn stored_as(&self) -> Option<StoredAs>;
 
     /// The rule for the names of its objects.
     fn name_rule(&self) -> NameRule;
@@ -422,6 +426,10 @@ impl<K: Kind> AnyKind for K {
 
     fn layout(&self) -> Layout {
         K::LAYOUT
+    }
+
+    fn stored_as(&self) -> Option<StoredAs> {
+        K::STORED_AS
     }
 
     fn name_rule(&self) -> NameRule {

@@ -77,6 +77,11 @@ impl SelectableField {
         Self { label: path, path, or_else: None }
     }
 
+    /// A field with another name in selectors.
+    pub const fn renamed(label: &'static str, path: &'static str) -> Self {
+        Self { label, path, or_else: None }
+    }
+
     /// Its text in an object.
     pub fn text<'a>(&self, object: &'a Value) -> Option<&'a str> {
         let at =

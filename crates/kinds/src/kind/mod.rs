@@ -29,6 +29,7 @@ mod data_source;
 pub(crate) mod dependent;
 mod info;
 pub(crate) mod ownership;
+mod stored_as;
 mod strict;
 mod unserved;
 mod zeros;
@@ -37,6 +38,7 @@ pub use any::{AnyKind, Carried, Prepared};
 pub use data_source::DataSource;
 pub use dependent::{Dependent, Dependents};
 pub use info::{Info, ResourceScope, SelectableField};
+pub use stored_as::StoredAs;
 pub use strict::StrictFields;
 pub use unserved::UnservedField;
 pub use zeros::is_zero;
@@ -120,6 +122,9 @@ pub trait Kind: Sized + Send + Sync + 'static {
 
     /// Where its fields are. A kind with [`Layout::TopLevel`] has no status.
     const LAYOUT: Layout = Layout::SpecAndStatus;
+
+    /// The stored kind of which it is another version; `None` for a kind with objects of its own.
+    const STORED_AS: Option<StoredAs> = None;
 
     /// The rule for the names of its objects.
     const NAME_RULE: NameRule = NameRule::Subdomain;

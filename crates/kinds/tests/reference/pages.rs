@@ -11,7 +11,8 @@ use crate::{fields, row};
 /// The kinds of each page, by its name: those with the same plural are on one.
 pub(crate) fn pages() -> Vec<(&'static str, Vec<&'static dyn AnyKind>)> {
     let mut pages: Vec<(&str, Vec<&dyn AnyKind>)> = Vec::new();
-    for kind in all() {
+    // The page of the stored kind describes its other versions.
+    for kind in all().iter().filter(|kind| kind.stored_as().is_none()) {
         let plural = kind.info().plural;
         match pages.iter_mut().find(|(name, _)| *name == plural) {
             Some((_, kinds)) => kinds.push(*kind),

@@ -185,7 +185,9 @@ fn reached_kind(
         ..ReachedKind::default()
     };
     let is_limited = |verb| kind.is_delegated() && matches!(verb, Verb::Update | Verb::Patch);
-    for verb in Verb::ALL.iter().copied().filter(|verb| info.is_stored() && info.serves(*verb)) {
+    // A kind without objects, such as CustomResourceDefinition, is open to everyone and reaches nothing.
+    let has_objects = info.is_stored() && info.serves(Verb::Create);
+    for verb in Verb::ALL.iter().copied().filter(|verb| has_objects && info.serves(*verb)) {
         if verb == Verb::Create && !may_create(decider, identity, kind) {
             continue;
         }

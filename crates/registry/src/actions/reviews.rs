@@ -1,6 +1,7 @@
 //! Reviews: the permissions of the caller or of another subject, and the identity of the bearer of a token. They use
 //! the same decisions as requests, and are never stored. `who_can` has the inverse: the subjects with a permission.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use postern_kinds::reviews::{
     resource_access_review, self_subject_access_review, self_subject_review, token_review,
     unknown_in, unknown_verb_of_path,
 };
-use postern_kinds::{AnyKind, Impersonation, MANAGEMENT_V1, Owner, Right, Verb, all};
+use postern_kinds::{AnyKind, Impersonation, Owner, Right, Verb, all};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use serde::Serialize;
@@ -28,8 +29,8 @@ use serde_json::Value;
 use super::key_limits::KeyLimits;
 use crate::admit;
 use crate::cache::PolicyAt;
-use crate::permit::ResourceTarget;
 use crate::permit::{Permit, is_filtered, missing_to_create, would_allow};
+use crate::permit::{ResourceTarget, stored_kind};
 use crate::registry::deciding::ForDecision;
 use crate::registry::{EncodedObject, Registry};
 
@@ -372,7 +373,9 @@ fn target_of(attributes: &Attributes<'_>) -> Option<ResourceTarget> {
         return None;
     }
     let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    Some(ResourceTarget { kind, verb, namespace: given(namespace), name: given(name), action })
+    let (namespace, name) = (given(namespace), given(name));
+    let (kind, version) = stored_kind(kind);
+    Some(ResourceTarget { kind, verb, namespace, name, action, version })
 }
 
 /// The status of a review of another subject: a user with groups, or the bearer of an access key.
@@ -493,11 +496,14 @@ fn rules_of(
             && identity.is_in(AUTHENTICATED_GROUP)
             && decider.policy.scope_can_match(identity, Verb::Get.as_str(), group, plural)
     });
-    let resources: Vec<String> = listed.map(|info| info.plural.to_owned()).collect();
-    if !resources.is_empty() {
+    let mut by_group: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for info in listed {
+        by_group.entry(info.version.group).or_default().push(info.plural.to_owned());
+    }
+    for (group, resources) in by_group {
         rules.resource_rules.push(PolicyRule {
             verbs: [Verb::List, Verb::Watch].map(|verb| verb.as_str().to_owned()).to_vec(),
-            api_groups: vec![MANAGEMENT_V1.group.to_owned()],
+            api_groups: vec![group.to_owned()],
             resources,
             ..PolicyRule::default()
         });

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use postern_kinds::{AnyKind, Verb};
+use postern_kinds::{AnyKind, MANAGEMENT_V1, Verb};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::options::{DeleteOptions, ListOptions, Propagation};
 use postern_meta::status::ApiError;
@@ -62,6 +62,8 @@ async fn end(
         return Ok(deleted);
     }
     let grace = match options.grace_period_seconds.unwrap_or(0) {
+        // As in Kubernetes: a binding that is deleted grants nothing from then on.
+        _ if permit.kind().info().version.group != MANAGEMENT_V1.group => 0,
         negative if negative < 0 => SHORTEST_GRACE_SECONDS,
         seconds => seconds,
     };

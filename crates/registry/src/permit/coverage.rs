@@ -8,7 +8,9 @@ use postern_auth::attributes::Attributes;
 use postern_auth::identity::{AUTHENTICATED_GROUP, Identity};
 use postern_auth::policy::{Decision, DelegatedOwners, Policy, Readable};
 use postern_kinds::action::{Action, ActionRight};
-use postern_kinds::{AnyKind, Info, MANAGEMENT_V1, OwnedBy, Owner, Verb, default_namespace};
+use postern_kinds::{
+    AnyKind, CORE_V1, Info, MANAGEMENT_V1, OwnedBy, Owner, Verb, default_namespace,
+};
 use postern_meta::status::ApiError;
 
 use super::{forbidden, forbidden_without_hint};
@@ -71,8 +73,12 @@ impl Coverage {
         target: &ResourceTarget,
     ) -> Result<Self, ApiError> {
         let attributes = attributes_of(target);
-        let lists = matches!(target.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
-        if target.action.is_none() && lists && filters(target.kind) {
+        let is_filtered = match target.verb {
+            Verb::List | Verb::Watch => is_filtered(target.kind.info()),
+            Verb::DeleteCollection => hides(target.kind),
+            _ => false,
+        };
+        if target.action.is_none() && is_filtered {
             return Self::of_list(policy, identity, target);
         }
         let allowed = policy.decide(identity, &attributes) == Decision::Allow;
@@ -217,14 +223,17 @@ pub(super) fn holds_by_owner(
     policy.has_delegated(identity, &right, owned, &request)
 }
 
-/// Whether lists of a kind are filtered, and objects are hidden from callers that may not get them.
-fn filters(kind: &dyn AnyKind) -> bool {
-    is_filtered(kind.info())
+/// Whether objects of a kind are hidden from callers that may not get them.
+fn hides(kind: &dyn AnyKind) -> bool {
+    let info = kind.info();
+    info.version == MANAGEMENT_V1 && info.is_stored()
 }
 
-/// Whether lists of a kind are filtered, and so open to every caller.
+/// Whether lists of a kind are filtered, and so open to every caller. Members of a project find its namespace in the list
+/// of namespaces.
 pub fn is_filtered(info: &Info) -> bool {
-    info.version == MANAGEMENT_V1 && info.is_stored()
+    let is_ours = info.version == MANAGEMENT_V1 && info.is_stored();
+    is_ours || (info.version == CORE_V1 && info.plural == "namespaces")
 }
 
 /// The rejection of a request for one object. In the management group, an object that the caller may not get is
@@ -234,7 +243,7 @@ pub(super) fn refused(policy: &Policy, identity: &Identity, target: &ResourceTar
     if target.verb == Verb::Create {
         return refused_uniformly(policy, identity, target);
     }
-    let Some(name) = target.name.as_deref().filter(|_| filters(target.kind)) else {
+    let Some(name) = target.name.as_deref().filter(|_| hides(target.kind)) else {
         return forbidden(policy, identity, target, &attributes_of(target));
     };
     let may_get = may_get(policy, identity, target, name);
@@ -276,7 +285,7 @@ pub(super) fn refused_uniformly(
     target: &ResourceTarget,
 ) -> ApiError {
     let attributes = attributes_of(target);
-    let name = target.name.as_deref().filter(|_| filters(target.kind));
+    let name = target.name.as_deref().filter(|_| hides(target.kind));
     if name.is_none_or(|name| may_get(policy, identity, target, name)) {
         forbidden(policy, identity, target, &attributes)
     } else {
@@ -286,7 +295,7 @@ pub(super) fn refused_uniformly(
 
 /// The attributes of a request without a translation of its action.
 fn request_attributes_of(target: &ResourceTarget) -> Attributes<'_> {
-    let info = target.kind.info();
+    let info = target.requested().info();
     Attributes::Resource {
         verb: target.action.map_or(target.verb, |action| action.verb).as_str(),
         group: info.version.group,
@@ -299,7 +308,7 @@ fn request_attributes_of(target: &ResourceTarget) -> Attributes<'_> {
 
 /// The attributes of a request; for an action, with the permission that the action requires.
 pub(super) fn attributes_of(target: &ResourceTarget) -> Attributes<'_> {
-    let info = target.kind.info();
+    let info = target.requested().info();
     let (verb, subresource) = match target.action {
         Some(Action { right: ActionRight::OnObject(verb), .. }) => (*verb, ""),
         Some(Action { right: ActionRight::OnSubresourceAs(verb), subresource, .. }) => {

@@ -50,7 +50,7 @@ impl Permit {
     /// # Errors
     /// 500 if this permit is not for deleting a collection, or if the object is not in the collection. Both are bugs.
     pub(crate) fn one_of(&self, object: &CachedObject) -> Result<Self, ApiError> {
-        let ResourceTarget { kind, verb, namespace, name, action } = &self.target;
+        let ResourceTarget { kind, verb, namespace, name, action, .. } = &self.target;
         let collection = storage_key::collection(kind.info());
         let is_of_kind = object.key().starts_with(&collection);
         let (of_object, its_name) = storage_key::split(&collection, object.key());
@@ -93,6 +93,7 @@ impl Permit {
             namespace: None,
             name: None,
             action: None,
+            version: None,
         };
         Ok(Self { target, coverage: Coverage::KeysOf(Arc::new(keys)), ..self.clone() })
     }

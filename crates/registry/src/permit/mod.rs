@@ -22,7 +22,7 @@ use postern_meta::time::Timestamp;
 
 pub use self::coverage::{Coverage, is_filtered, with_namespace_to_try};
 use self::coverage::{attributes_of, holds_by_owner, refused};
-pub use self::target::{ResourceTarget, SELECTABLE_FIELDS, selectable_fields};
+pub use self::target::{ResourceTarget, SELECTABLE_FIELDS, selectable_fields, stored_kind};
 use crate::cache::{Cache, CachedObject, PolicyAt};
 use crate::credential::{Credential, check_impersonation};
 use crate::storage_key;
@@ -182,7 +182,7 @@ impl Permit {
     /// The permit with another snapshot of the policy, if both have the same grants for the target. This fast check
     /// needs no decision.
     pub(crate) fn under_same_grants(&self, policy: &Arc<PolicyAt>) -> Option<Self> {
-        let info = self.kind().info();
+        let info = self.target.requested().info();
         let mut resources = vec![(info.version.group, info.plural)];
         if self.kind().is_delegated() {
             resources.extend(["users", "teams"].map(|of| (MANAGEMENT_V1.group, of)));
@@ -296,7 +296,7 @@ impl Permit {
         namespace: Option<&str>,
         name: &str,
     ) -> bool {
-        let info = self.kind().info();
+        let info = self.target.requested().info();
         let attributes = Attributes::Resource {
             verb,
             group: info.version.group,
@@ -371,7 +371,7 @@ fn forbidden_without_hint(
 ) -> ApiError {
     let name = target.name.as_deref().unwrap_or_default();
     let text = forbidden_message(identity, attributes);
-    ApiError::forbidden(target.kind.info().group_resource(), name, &text)
+    ApiError::forbidden(target.requested().info().group_resource(), name, &text)
 }
 
 /// A 403. If the caller has any permission on the kind, it has the missing rule as YAML. The rule follows from the
@@ -382,7 +382,7 @@ fn forbidden(
     target: &ResourceTarget,
     attributes: &Attributes<'_>,
 ) -> ApiError {
-    let info = target.kind.info();
+    let info = target.requested().info();
     let error = forbidden_without_hint(identity, target, attributes);
     if !policy.may_have_permission(identity, info.version.group, info.plural) {
         return error;

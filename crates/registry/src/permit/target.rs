@@ -16,6 +16,8 @@ pub struct ResourceTarget {
     pub name: Option<String>,
     /// The row in the kind's table of actions, if the request is not for the object or collection itself.
     pub action: Option<&'static Action>,
+    /// The version of the kind in another group, if the request is for that version.
+    pub version: Option<&'static dyn AnyKind>,
 }
 
 impl ResourceTarget {
@@ -27,12 +29,27 @@ impl ResourceTarget {
         name: &str,
     ) -> Self {
         let (namespace, name) = (namespace.map(str::to_owned), Some(name.to_owned()));
-        Self { kind, verb, namespace, name, action: None }
+        Self { kind, verb, namespace, name, action: None, version: None }
+    }
+
+    /// The kind in the version of the request. Its group decides about permissions.
+    pub fn requested(&self) -> &'static dyn AnyKind {
+        self.version.unwrap_or(self.kind)
     }
 
     /// The subresource; empty for the object or collection itself.
     pub fn subresource(&self) -> &'static str {
         self.action.map_or("", |action| action.subresource)
+    }
+}
+
+/// The stored kind of a requested one, and the requested one if it is another version of it.
+pub fn stored_kind(
+    requested: &'static dyn AnyKind,
+) -> (&'static dyn AnyKind, Option<&'static dyn AnyKind>) {
+    match requested.stored_as() {
+        Some(stored) => (stored.kind, Some(requested)),
+        None => (requested, None),
     }
 }
 

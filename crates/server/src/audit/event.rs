@@ -171,17 +171,17 @@ pub(super) struct ObjectRef<'a> {
 
 /// The namespace of a request. For a Namespace, it is the object's name, as in kube-apiserver.
 pub(super) fn namespace_of(target: &ResourceTarget) -> Option<&str> {
-    let info = target.kind.info();
+    let info = target.requested().info();
     let is_namespace = info.version.group.is_empty() && info.plural == "namespaces";
     if is_namespace { target.name.as_deref() } else { target.namespace.as_deref() }
 }
 
 impl<'a> ObjectRef<'a> {
     pub(super) fn of(target: &'a ResourceTarget, identity: &'a ObjectIdentity) -> Self {
-        let version = target.kind.info().version;
+        let version = target.requested().info().version;
         let name = target.name.as_deref().or(Some(identity.name.as_str()));
         Self {
-            resource: Cow::Borrowed(target.kind.info().plural),
+            resource: Cow::Borrowed(target.requested().info().plural),
             namespace: namespace_of(target).map(clean),
             name: name.filter(|name| !name.is_empty()).map(clean),
             uid: &identity.uid,

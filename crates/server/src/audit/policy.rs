@@ -268,7 +268,7 @@ impl Resources {
     /// Whether these resources match, as in kube-apiserver. `users` matches only the objects, `users/accesskeys` only
     /// that subresource, and `users/*` both. `*/accesskeys` matches the subresource of every kind, and `*` everything.
     fn match_with(&self, target: &ResourceTarget) -> bool {
-        let info = target.kind.info();
+        let info = target.requested().info();
         let name = target.name.as_deref().unwrap_or_default();
         let named = self.resource_names.is_empty() || self.resource_names.iter().any(|n| n == name);
         let subresource = Some(target.subresource()).filter(|name| !name.is_empty());
@@ -297,7 +297,7 @@ mod tests {
     fn target(kind: &'static dyn AnyKind, namespace: &str, name: &str) -> ResourceTarget {
         let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let (namespace, name) = (some(namespace), some(name));
-        ResourceTarget { kind, verb: Verb::Get, namespace, name, action: None }
+        ResourceTarget { kind, verb: Verb::Get, namespace, name, action: None, version: None }
     }
 
     fn bearer(groups: &[&str]) -> Identity {

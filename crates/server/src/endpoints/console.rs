@@ -21,6 +21,9 @@ use crate::wire::respond;
 /// The path below which the console is served.
 pub(crate) const PATH: &str = "/ui/";
 
+/// The pages to which command lines of other servers send a browser, and the pages of the console in their place.
+const PAGES_OF_OTHERS: [(&str, &str); 2] = [("/login", PATH), ("/profile/access-keys", "/ui/keys")];
+
 /// The page for every path that is no file: the console itself knows what the path means.
 const INDEX: &str = "index.html";
 
@@ -119,8 +122,8 @@ pub(crate) fn is_below(path: &str) -> bool {
     path.starts_with(PATH) || path == PATH.trim_end_matches('/')
 }
 
-/// The response to a request for the console; `None` for other paths. A browser at the root of the server is sent to the
-/// console.
+/// The response to a request for the console; `None` for other paths. A browser at the root of the server, or at a page of
+/// another server's console, is sent to the console.
 pub(crate) fn response<T>(console: &Console, request: &Request<T>) -> Option<Response<Body>> {
     let path = request.uri().path();
     if let Some(name) = path.strip_prefix(PATH) {
@@ -131,12 +134,16 @@ pub(crate) fn response<T>(console: &Console, request: &Request<T>) -> Option<Res
         let accepted = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
         reads && accepted.is_some_and(|accepted| accepted.contains("text/html"))
     };
+    let trimmed = path.trim_end_matches('/');
+    let of_others = PAGES_OF_OTHERS.iter().find(|(page, _)| reads && *page == trimmed);
     let is_for_console = is_below(path) || (path == "/" && is_browser());
-    if !is_for_console {
-        return None;
-    }
+    let page = match of_others {
+        Some((_, page)) => page,
+        None if is_for_console => PATH,
+        None => return None,
+    };
     let mut response = respond::empty(StatusCode::FOUND);
-    response.headers_mut().insert(LOCATION, HeaderValue::from_static(PATH));
+    response.headers_mut().insert(LOCATION, HeaderValue::from_static(page));
     Some(response)
 }
 

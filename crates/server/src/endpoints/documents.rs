@@ -1,5 +1,6 @@
 //! The responses with the documents that describe the API, and with the metrics. The caller is authorized already.
 
+use flate2::Compression;
 use http::{HeaderValue, Response, StatusCode, header};
 use postern_kinds::BASE_PATH;
 use postern_meta::accept::{Offered, choose};
@@ -14,7 +15,7 @@ use super::fixed::{Fixed, tagged};
 use super::openapi;
 use crate::metrics;
 use crate::stages::parse::{Document, Parsed};
-use crate::wire::body::Body;
+use crate::wire::body::{Body, gzip};
 use crate::wire::encode::{self, Negotiated};
 use crate::wire::respond;
 
@@ -43,7 +44,9 @@ pub(crate) fn response(
             discovery::group(name).ok_or_else(ApiError::resource_not_served)?
         }
         Document::Resources(version) => discovery::resources(&version),
-        Document::Metrics | Document::OwnerMetrics => return Ok(metrics_response(metrics)),
+        Document::Metrics | Document::OwnerMetrics => {
+            return Ok(metrics_response(parsed, metrics));
+        }
         Document::OpenApiV2 => return open_api_v2(parsed),
         Document::OpenApiIndex => return open_api_index(parsed, now),
         Document::OpenApi(version) => return open_api(parsed, version, now),
@@ -60,8 +63,15 @@ pub(crate) fn response(
 }
 
 /// The metrics in Prometheus' text format. There is no other format, so `Accept` is ignored.
-fn metrics_response(text: String) -> Response<Body> {
-    respond::whole(StatusCode::OK, metrics::CONTENT_TYPE, text.into())
+/// The text is compressed for clients that accept it, as Prometheus does.
+fn metrics_response(parsed: &Parsed, text: String) -> Response<Body> {
+    if !encode::accepts_gzip(parsed.headers()) {
+        return respond::whole(StatusCode::OK, metrics::CONTENT_TYPE, text.into());
+    }
+    let packed = gzip(text.as_bytes(), Compression::fast());
+    let mut response = respond::whole(StatusCode::OK, metrics::CONTENT_TYPE, packed);
+    respond::note_gzip(&mut response);
+    response
 }
 
 /// The response with the document of version 2.

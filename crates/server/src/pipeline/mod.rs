@@ -30,6 +30,7 @@ use postern_flow::too_many_requests;
 use postern_kinds::action::{Action, Handler, ServerAction};
 use postern_kinds::{BASE_PATH, Verb};
 use postern_meta::decode::Format;
+use postern_meta::options::{Query, parameter_warnings};
 use postern_meta::status::{ApiError, Reason};
 use postern_registry::clock::new_uuid;
 use postern_registry::credential::{Credential, check_impersonation};
@@ -56,7 +57,7 @@ use crate::stages::authenticate::{AuthenticationView, authenticate, names_a_key}
 use crate::stages::authorize::{Authorized, authorize};
 use crate::stages::impersonate::{Acting, impersonate};
 use crate::stages::parse::{self, Document, Parsed, Target};
-use crate::stages::websocket;
+use crate::stages::{not_served, websocket};
 use crate::wire::body::Body;
 use crate::wire::encode;
 use crate::wire::incoming::IncomingBody;
@@ -164,7 +165,7 @@ async fn reply(
     let outcome = match public(server, &request, &mut measured) {
         Some(response) => {
             guard.has_clean_path = true;
-            response.into()
+            Outcome { warnings: public_warnings(&request), ..response.into() }
         }
         None => protected(server, caller, request, &mut measured, &mut guard).await,
     };
@@ -320,6 +321,13 @@ fn public(
         return Some(response);
     }
     Some(respond::error(&method_not_allowed(request.method()), Format::Json, false))
+}
+
+/// Warnings about the parameters of a public path. Health checks have parameters of their own.
+fn public_warnings<T>(request: &Request<T>) -> Vec<String> {
+    let is_methods = request.uri().path() == "/auth/methods";
+    let query = request.uri().query().filter(|_| is_methods).map(Query::parse);
+    query.and_then(Result::ok).map_or(Vec::new(), |query| parameter_warnings(&query, None))
 }
 
 async fn protected(
@@ -667,7 +675,7 @@ async fn served_as_queued(
 
 async fn document(server: &Arc<Server>, parsed: &Parsed) -> Result<Response<Body>, ApiError> {
     let Target::Document(document) = parsed.target() else {
-        return Err(ApiError::resource_not_served());
+        return Err(not_served::other(parsed.path()));
     };
     if !matches!(*parsed.method(), Method::GET | Method::HEAD) {
         return Err(method_not_allowed(parsed.method()));

@@ -310,6 +310,14 @@ pub(super) fn sent_object(
     input::object_of(kind, decoded, Part::Main, validation)
 }
 
+/// An object as it is stored, which the client may have sent in another version.
+fn stored(permit: &Permit, object: Object) -> Object {
+    match permit.target().requested().stored_as() {
+        Some(stored) => stored.stored(object),
+        None => object,
+    }
+}
+
 /// The parameters of a write. If the request has no field manager, the first part of the user agent is used.
 fn writing(parsed: &Parsed, options: &WriteOptions, part: Part) -> Writing {
     let agent = || {
@@ -334,7 +342,9 @@ async fn create(
 ) -> Result<Outcome, ApiError> {
     let negotiated = negotiated_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
-    let (object, warnings) = sent_object(parsed, permit.kind(), &body, options.field_validation)?;
+    let requested = permit.target().requested();
+    let (object, warnings) = sent_object(parsed, requested, &body, options.field_validation)?;
+    let object = stored(permit, object);
     let writing = writing(parsed, &options, Part::Main);
     let object = operations::create(&server.registry, permit, object, &writing).await?;
     let created = object.created().cloned();
@@ -358,7 +368,10 @@ async fn replace(
         |name: &&&str| decoded.value["spec"].get(**name).is_some_and(serde_json::Value::is_null);
     let is_ownerless = leaves_owner_out(kind, &decoded.value);
     let removed: Vec<&str> = kind.kept_fields().iter().filter(is_null).copied().collect();
-    let (object, mut warnings) = input::object_of(kind, decoded, part, options.field_validation)?;
+    let requested = permit.target().requested();
+    let (object, mut warnings) =
+        input::object_of(requested, decoded, part, options.field_validation)?;
+    let object = stored(permit, object);
     let writing = writing(parsed, &options, part);
     let replaced = operations::replace(&server.registry, permit, &writing, object, &removed).await;
     let (object, kept) = replaced?;
@@ -395,22 +408,29 @@ async fn patch(
     if patch_type != PatchType::Json {
         input::check_patch_is_strict(kind, permit.name(), &patch)?;
     }
-    let written = Written { kind, name: permit.name(), part };
+    let requested = permit.target().requested();
+    let written = Written { kind: requested, name: permit.name(), part };
     let change = |current: &Object| {
-        let current = current.clone().into_value();
+        let current = current.clone();
+        let current = match requested.stored_as() {
+            Some(stored) => stored.in_version(current, requested).into_value(),
+            None => current.into_value(),
+        };
         let patched = match patch_type {
             PatchType::Json if is_unread => {
                 apply_json_patch_unread(current, &patch, kind.read_protected())?
             }
             PatchType::Json => apply_json_patch(current, &patch)?,
-            PatchType::Strategic => apply_strategic_merge_patch(current, &patch, kind.schema())?,
+            PatchType::Strategic => {
+                apply_strategic_merge_patch(current, &patch, requested.schema())?
+            }
             _ => apply_merge_patch(current, &patch)?,
         };
         let validation = options.field_validation;
         let (object, of_object) =
             input::patched_object_of(written, patched, &duplicates, validation)?;
         *warnings.lock() = of_object;
-        Ok(object)
+        Ok(stored(permit, object))
     };
     let writing = writing(parsed, &options, part);
     let is_ownerless = leaves_owner_out(kind, &patch);
@@ -437,8 +457,9 @@ async fn apply(
     let validation = options.field_validation;
     let nulls = nulls_of(&decoded.value, kind.schema());
     let is_ownerless = leaves_owner_out(kind, &decoded.value);
-    let (configuration, mut warnings) =
-        input::configuration_of(Written { kind, name, part }, decoded, validation)?;
+    let written = Written { kind: permit.target().requested(), name, part };
+    let (configuration, mut warnings) = input::configuration_of(written, decoded, validation)?;
+    let configuration = stored(permit, configuration);
     let writing = Writing { operation: Operation::Apply, ..writing(parsed, &options, part) };
     let applied = Applied {
         configuration: &configuration,

@@ -8,6 +8,7 @@ use percent_encoding::percent_decode_str;
 use postern_auth::attributes::Attributes;
 use postern_auth::bearer::{self, BearerToken, Refusal};
 use postern_auth::digest::{Digest, Digester};
+use postern_auth::endpoint_token::looks_like_endpoint_token;
 use postern_auth::policy::Policy;
 use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::owned_access_key::MIN_KEY_CHARS;
@@ -64,6 +65,10 @@ pub(crate) struct AuthenticationView<'a> {
     pub(crate) own_url: &'a str,
 }
 
+/// The advice for a client that sends an endpoint token to the central server.
+const OF_ENDPOINT: &str = "this is a direct cluster endpoint token, which counts at the endpoints of clusters alone: use an \
+                           access key here";
+
 /// The credential of a connection's last request, with its digest. Most often the next request has the same one. The
 /// result of the authentication is not stored, only the digest. It has no `Debug`.
 #[derive(Default)]
@@ -111,7 +116,13 @@ pub(crate) fn authenticate(
     };
     let key = key.map_err(|refusal| {
         let key = principals.key_of(&digest).map(str::to_owned);
-        Unauthenticated { error: refused(refusal), key }
+        let error = match refusal {
+            Refusal::Unknown if is_endpoint_token(&parsed, own_url) => {
+                unauthorized("Unauthorized", OF_ENDPOINT)
+            }
+            refusal => refused(refusal),
+        };
+        Unauthenticated { error, key }
     })?;
     if cookie.is_some() && (!key.is_session || key.is_command_line) {
         // Nothing but a login writes the cookie, so another page has written it.
@@ -131,6 +142,11 @@ pub(crate) fn authenticate(
     }
     let credential = Credential::of_key(key.identity.clone(), digest).known_at(version);
     Ok(Authenticated { parsed, credential })
+}
+
+/// Whether the credential looks like an endpoint token of this server.
+fn is_endpoint_token(parsed: &Parsed, own_url: &str) -> bool {
+    token_of(parsed).is_ok_and(|token| looks_like_endpoint_token(token.expose(), own_url))
 }
 
 /// The value of `Authorization`; `None` if another header could also have a credential.

@@ -14,7 +14,7 @@
 //!
 //! `pipeline` calls the stages, `postern_registry` uses the permits, and `audit` records each request.
 
-mod not_served;
+pub(crate) mod not_served;
 pub(crate) mod parse;
 
 pub(crate) mod websocket;

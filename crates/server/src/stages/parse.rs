@@ -19,7 +19,7 @@ use postern_meta::gvk::GroupVersion;
 use postern_meta::options::Query;
 use postern_meta::selector::FieldSelector;
 use postern_meta::status::ApiError;
-use postern_registry::permit::{ResourceTarget, selectable_fields};
+use postern_registry::permit::{ResourceTarget, selectable_fields, stored_kind};
 
 use super::websocket;
 
@@ -379,7 +379,14 @@ fn session_request(parts: &Parts, kind: &'static dyn AnyKind) -> Result<(Query, 
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
     Ok((
         query,
-        Target::Resource(ResourceTarget { kind, verb, namespace: None, name: None, action }),
+        Target::Resource(ResourceTarget {
+            kind,
+            verb,
+            namespace: None,
+            name: None,
+            action,
+            version: None,
+        }),
     ))
 }
 
@@ -536,7 +543,8 @@ fn resource_target(
     };
     let namespace = namespace.map(str::to_owned);
     let action = info.action("", verb);
-    Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name, action }))
+    let (kind, version) = stored_kind(kind);
+    Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name, action, version }))
 }
 
 /// The target of a subresource, by the kind's table of actions.
@@ -565,7 +573,8 @@ fn subresource_target(
     let action =
         action.ok_or_else(|| ApiError::method_not_allowed(info.group_resource(), verb.as_str()))?;
     let (namespace, name) = (namespace.map(str::to_owned), name.map(str::to_owned));
-    Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name, action: Some(action) }))
+    let action = Some(action);
+    Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name, action, version: None }))
 }
 
 fn verb_of(

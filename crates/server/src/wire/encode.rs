@@ -8,7 +8,7 @@ use postern_meta::decode::{Format, encode_yaml};
 use postern_meta::event::WatchEventType;
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
-use postern_meta::table::PartialObjectMetadata;
+use postern_meta::table::{PartialObjectMetadata, Row};
 use postern_meta::time::Timestamp;
 use postern_registry::cache::{CachedObject, Encoding, IncludeObject, event_line};
 use postern_registry::registry::read::ObjectPage;
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use super::list::SMALL_BODY_BYTES;
 use super::table;
-use crate::stages::parse::Parsed;
+use crate::stages::parse::{Parsed, Target};
 
 /// The maximum size of a chunk of joined lines, in bytes.
 const JOINED_BYTES: usize = SMALL_BODY_BYTES;
@@ -30,7 +30,7 @@ const LONGEST_COPIED_BYTES: usize = JOINED_BYTES / 4;
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// The result of content negotiation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Negotiated {
     /// The format and the transformation.
     pub(crate) representation: Representation,
@@ -42,6 +42,8 @@ pub(crate) struct Negotiated {
     pub(crate) gzip: bool,
     /// The time of the response, from which ages are computed.
     pub(crate) now: Timestamp,
+    /// The version of the kind in another group, if the request is for that version.
+    pub(crate) version: Option<&'static dyn AnyKind>,
 }
 
 impl Negotiated {
@@ -62,7 +64,20 @@ impl Negotiated {
             pretty: wants_pretty(parsed)? || asks_for_pretty(&accept, offered),
             gzip: accepts_gzip(parsed.headers()),
             now,
+            version: match parsed.target() {
+                Target::Resource(target) => target.version,
+                _ => None,
+            },
         })
+    }
+
+    /// A stored object in the version of the request.
+    fn in_version(self, object: Object) -> Object {
+        let version = self.version.and_then(|version| Some((version, version.stored_as()?)));
+        match version {
+            Some((version, stored)) => stored.in_version(object, version),
+            None => object,
+        }
     }
 }
 
@@ -127,7 +142,7 @@ pub(crate) fn object(
         return Ok(json);
     }
     let whole = match transform {
-        Transform::None => read_back(&json)?,
+        Transform::None if negotiated.version.is_none() => read_back(&json)?,
         _ => transformed(kind, read_back(&json)?, negotiated, true),
     };
     Ok(value(&whole, format, negotiated.pretty))
@@ -155,9 +170,10 @@ pub(crate) fn list_frame(
             (frame, "items")
         }
         Transform::None => {
+            let info = negotiated.version.unwrap_or(kind).info();
             let frame = json!({
-                "kind": format!("{}List", kind.info().kind),
-                "apiVersion": kind.info().version.to_string(),
+                "kind": format!("{}List", info.kind),
+                "apiVersion": info.version.to_string(),
                 "metadata": metadata,
             });
             (frame, "items")
@@ -176,14 +192,12 @@ pub(crate) fn list_item(
 ) -> Result<Value, ApiError> {
     let object = object.decode()?;
     Ok(match negotiated.representation.transform {
-        Transform::Table { version } => {
-            table::row(kind, object, negotiated.include, version, negotiated.now).into_value()
-        }
+        Transform::Table { version } => table_row(kind, object, negotiated, version).into_value(),
         Transform::PartialObjectMetadata { version }
         | Transform::PartialObjectMetadataList { version } => {
             PartialObjectMetadata::new(version, object.metadata).into_value()
         }
-        Transform::None => object.into_value(),
+        Transform::None => negotiated.in_version(object).into_value(),
     })
 }
 
@@ -222,7 +236,7 @@ pub(crate) fn delivery(
         Delivery::Event { event_type, object, shared } => {
             let make = || event(kind, *event_type, object, negotiated, first);
             match shared {
-                Some(shared) if !first && !is_plain(negotiated) => {
+                Some(shared) if !first && !is_plain(negotiated) && negotiated.version.is_none() => {
                     let Negotiated { representation, include, .. } = negotiated;
                     let event_type = *event_type;
                     shared.encoded(Encoding { representation, include, event_type }, make)
@@ -281,7 +295,7 @@ fn joined(lines: Vec<Bytes>) -> Vec<Bytes> {
 /// Whether objects are sent in their stored encoding, except for indentation.
 pub(crate) fn is_plain(negotiated: Negotiated) -> bool {
     let Representation { format, transform, .. } = negotiated.representation;
-    matches!((format, transform), (Format::Json, Transform::None))
+    negotiated.version.is_none() && matches!((format, transform), (Format::Json, Transform::None))
 }
 
 fn event(
@@ -344,12 +358,12 @@ fn framed(event_type: WatchEventType, object: &Value, negotiated: Negotiated) ->
 
 fn transformed(kind: &dyn AnyKind, object: Object, negotiated: Negotiated, columns: bool) -> Value {
     match negotiated.representation.transform {
-        Transform::None => object.into_value(),
+        Transform::None => negotiated.in_version(object).into_value(),
         Transform::Table { version } => {
             let columns = if columns { table::columns(kind) } else { Vec::new() };
             let mut whole = table::empty(version, columns);
             let resource_version = json!({ "resourceVersion": object.metadata.resource_version });
-            whole.rows.push(table::row(kind, object, negotiated.include, version, negotiated.now));
+            whole.rows.push(table_row(kind, object, negotiated, version));
             with_metadata(whole.into_value(), resource_version)
         }
         Transform::PartialObjectMetadata { version }
@@ -357,6 +371,21 @@ fn transformed(kind: &dyn AnyKind, object: Object, negotiated: Negotiated, colum
             PartialObjectMetadata::new(version, object.metadata).into_value()
         }
     }
+}
+
+/// The row of an object. Its cells are those of the stored kind.
+fn table_row(
+    kind: &dyn AnyKind,
+    object: Object,
+    negotiated: Negotiated,
+    version: &'static str,
+) -> Row {
+    let mut row = table::row(kind, object, negotiated.include, version, negotiated.now);
+    if negotiated.version.is_some() && matches!(negotiated.include, IncludeObject::Object) {
+        let object = row.object.take().and_then(|object| Object::from_value(object).ok());
+        row.object = object.map(|object| negotiated.in_version(object).into_value());
+    }
+    row
 }
 
 fn with_metadata(mut whole: Value, metadata: Value) -> Value {

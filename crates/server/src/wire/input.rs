@@ -180,7 +180,7 @@ fn takes_protobuf(target: &Target) -> bool {
         Target::Gateway(_) => return true,
         Target::Document(_) | Target::Nothing => return false,
     };
-    let sent = target.action.and_then(|action| action.request).unwrap_or(target.kind).info();
+    let sent = target.action.and_then(|action| action.request).unwrap_or(target.requested()).info();
     matches!(target.verb, Verb::Delete | Verb::DeleteCollection)
         || decode::reads_protobuf(sent.version, sent.kind)
 }
@@ -201,8 +201,9 @@ pub(crate) fn object_of(
     let written = Written { kind, name: &name, part };
     let problems = FieldProblems::take(written, &mut value, duplicates)?;
     let warnings = problems.validated(validation).map_err(|reason| unreadable(kind, &reason))?;
+    let finished = finish(kind, value, warnings)?;
     problems.check_values(kind, &name)?;
-    finish(kind, value, warnings)
+    Ok(finished)
 }
 
 /// The object in a patched value, with the warnings about it. An error refers to the patch. Its message does not contain
@@ -220,8 +221,9 @@ pub(crate) fn patched_object_of(
     let problems = FieldProblems::take(written, &mut value, duplicates.to_vec())?;
     let warnings =
         problems.validated(validation).map_err(|reason| bad_patch(kind, name, reason))?;
+    let finished = finish(kind, value, warnings)?;
     problems.check_values(kind, name)?;
-    finish(kind, value, warnings)
+    Ok(finished)
 }
 
 fn bad_patch(kind: &dyn AnyKind, name: &str, reason: String) -> ApiError {
@@ -259,12 +261,12 @@ pub(crate) fn configuration_of(
     let problems = FieldProblems::take(written, &mut value, duplicates)?;
     let mut warnings =
         problems.validated(validation).map_err(|reason| bad_patch(kind, name, reason))?;
-    problems.check_declared(kind, name)?;
     if let Err(TypeMismatch { path, expected, found }) = kind.schema().check_types(&value) {
         let mut errors = FieldErrors::default();
         errors.push(FieldError::type_invalid(path, format!("expected {expected}, got {found}")));
         return Err(ApiError::invalid(kind.info().group_kind(), name, errors));
     }
+    problems.check_declared(kind, name)?;
     errors_to_result(kind, name, check_lists(&value, kind.schema()))?;
     let mut object = Object::from_value(value).map_err(|reason| bad_patch(kind, name, reason))?;
     warnings.extend(dedup_owner_references(&mut object.metadata));

@@ -369,6 +369,7 @@ mod tests {
             pretty,
             gzip: false,
             now,
+            version: None,
         }
     }
 

@@ -39,6 +39,9 @@ const SHORT_WARNING_CHARS: usize = 256;
 /// The most warnings of a response.
 const MAX_WARNINGS: usize = 50;
 
+/// The header by which nginx sends a response on as it arrives, whatever `proxy_buffering` says.
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
 /// A response with an object.
 ///
 /// # Errors
@@ -183,6 +186,7 @@ pub(crate) fn watch(
     };
     let mut response = whole(StatusCode::OK, content_type, Bytes::new());
     *response.body_mut() = Body::Stream(events);
+    response.headers_mut().insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     response
 }
 
@@ -193,7 +197,12 @@ pub(crate) fn proxied(
     guards: Guards,
 ) -> Response<Body> {
     let (is_watch, is_long) = (request.is_watch(), request.is_long());
-    answer.map(|body| Body::Proxied(Box::new(ProxiedBody::new(body, is_watch, is_long, guards))))
+    let mut response = answer
+        .map(|body| Body::Proxied(Box::new(ProxiedBody::new(body, is_watch, is_long, guards))));
+    if (is_watch || is_long) && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        response.headers_mut().insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    }
+    response
 }
 
 /// A response to another server, as it arrives.

@@ -68,6 +68,7 @@ const CORE: GroupVersion = GroupVersion::new("", "v1");
 const AUTHORIZATION: GroupVersion = GroupVersion::new("authorization.k8s.io", "v1");
 const AUTHENTICATION: GroupVersion = GroupVersion::new("authentication.k8s.io", "v1");
 const AUTHENTICATION_BETA: GroupVersion = GroupVersion::new("authentication.k8s.io", "v1beta1");
+const EVENTS: GroupVersion = GroupVersion::new("events.k8s.io", "v1");
 const COORDINATION: GroupVersion = GroupVersion::new("coordination.k8s.io", "v1");
 const RBAC: GroupVersion = GroupVersion::new("rbac.authorization.k8s.io", "v1");
 
@@ -75,7 +76,9 @@ const RBAC: GroupVersion = GroupVersion::new("rbac.authorization.k8s.io", "v1");
 pub(super) const OBJECTS: &[(GroupVersion, &str, &[Field])] = &[
     (CORE, "Namespace", NAMESPACE),
     (CORE, "Secret", SECRET),
+    (CORE, "ConfigMap", CONFIG_MAP),
     (CORE, "Event", EVENT),
+    (EVENTS, "Event", EVENT_V1),
     (COORDINATION, "Lease", LEASE),
     (AUTHORIZATION, "SelfSubjectAccessReview", SELF_SUBJECT_ACCESS_REVIEW),
     (AUTHORIZATION, "SubjectAccessReview", SUBJECT_ACCESS_REVIEW),
@@ -158,6 +161,13 @@ const SECRET: &[Field] = &[
     (5, "immutable", Explicit(&Bool)),
 ];
 
+const CONFIG_MAP: &[Field] = &[
+    METADATA,
+    (2, "data", Map(&Text)),
+    (3, "binaryData", Map(&Bytes)),
+    (4, "immutable", Explicit(&Bool)),
+];
+
 const OBJECT_REFERENCE: &[Field] = &[
     (1, "kind", Text),
     (2, "namespace", Text),
@@ -191,6 +201,24 @@ const EVENT: &[Field] = &[
     (13, "related", Message(OBJECT_REFERENCE)),
     (14, "reportingComponent", Explicit(&Text)),
     (15, "reportingInstance", Explicit(&Text)),
+];
+
+const EVENT_V1: &[Field] = &[
+    METADATA,
+    (2, "eventTime", MicroTime),
+    (3, "series", Message(EVENT_SERIES)),
+    (4, "reportingController", Text),
+    (5, "reportingInstance", Text),
+    (6, "action", Text),
+    (7, "reason", Text),
+    (8, "regarding", Message(OBJECT_REFERENCE)),
+    (9, "related", Message(OBJECT_REFERENCE)),
+    (10, "note", Text),
+    (11, "type", Text),
+    (12, "deprecatedSource", Message(&[(1, "component", Text), (2, "host", Text)])),
+    (13, "deprecatedFirstTimestamp", Time),
+    (14, "deprecatedLastTimestamp", Time),
+    (15, "deprecatedCount", Integer32),
 ];
 
 const LEASE_SPEC: &[Field] = &[
