@@ -1,13 +1,26 @@
 //! The output formats of `get`, and their parsing.
 
+use std::path::Path as FilePath;
+
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use postern_client::Representation;
 
 use crate::jsonpath::{Path, Template};
+use crate::process::read_text_file;
 
 /// The formats that an argument of `-o` may name.
-const NAMES: [&str; 9] =
-    ["wide", "json", "yaml", "name", "jsonpath=", "custom-columns=", "value", "env", "dotenv"];
+const NAMES: [&str; 10] = [
+    "wide",
+    "json",
+    "yaml",
+    "name",
+    "jsonpath=",
+    "custom-columns=",
+    "custom-columns-file=",
+    "value",
+    "env",
+    "dotenv",
+];
 /// The most columns of a table.
 const COLUMNS_MAX: usize = 100;
 
@@ -63,7 +76,11 @@ impl OutputFormat {
                 parsed.map(Self::JsonPath).map_err(|what| format!("invalid template: {what}"))
             }
             ("custom-columns", Some(columns)) => columns_of(columns).map(Self::CustomColumns),
+            ("custom-columns-file", Some(file)) => columns_in(file).map(Self::CustomColumns),
             ("jsonpath", None) => Err("a template is missing: -o jsonpath='{.kind}'".to_owned()),
+            ("custom-columns-file", None) => {
+                Err("a file is missing: -o custom-columns-file=FILE".to_owned())
+            }
             ("custom-columns", None) => {
                 Err("columns are missing: -o custom-columns=NAME:.metadata.name".to_owned())
             }
@@ -102,18 +119,37 @@ pub(crate) fn representation(
 
 fn columns_of(text: &str) -> Result<Vec<Column>, String> {
     let column = |part: &str| {
-        let pair = part.split_once(':').filter(|(heading, _)| !heading.is_empty());
         let wrong = || "write columns as HEADING:PATH,HEADING:PATH".to_owned();
-        let (heading, path) = pair.ok_or_else(wrong)?;
-        Path::parse(path)
-            .map(|path| Column { heading: heading.to_owned(), path })
-            .map_err(|what| format!("the column {heading}: {what}"))
+        let (heading, path) = part.split_once(':').ok_or_else(wrong)?;
+        column_of(heading, path)
     };
     let parts = crate::jsonpath::split_columns(text);
-    if parts.len() > COLUMNS_MAX {
-        return Err(format!("there are more than {COLUMNS_MAX} columns"));
-    }
+    at_most(parts.len())?;
     parts.into_iter().map(column).collect()
+}
+
+/// The columns in a file, as kubectl reads it: a line of headings, and a line of paths, separated by blanks.
+fn columns_in(file: &str) -> Result<Vec<Column>, String> {
+    let bytes = read_text_file(FilePath::new(file)).map_err(|error| error.message)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| format!("{file} is not UTF-8"))?;
+    let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let (headings, paths) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    if headings.is_empty() || headings.len() != paths.len() {
+        return Err(format!("{file} needs a line of headings, and a line with as many paths"));
+    }
+    at_most(headings.len())?;
+    headings.into_iter().zip(paths).map(|(heading, path)| column_of(heading, path)).collect()
+}
+
+fn at_most(count: usize) -> Result<(), String> {
+    let fits = count <= COLUMNS_MAX;
+    if fits { Ok(()) } else { Err(format!("there are more than {COLUMNS_MAX} columns")) }
+}
+
+fn column_of(heading: &str, path: &str) -> Result<Column, String> {
+    Path::parse(path)
+        .map(|path| Column { heading: heading.to_owned(), path })
+        .map_err(|what| format!("the column {heading}: {what}"))
 }
 
 /// A parser of [`OutputFormat`] whose formats completions know.
@@ -140,6 +176,9 @@ impl TypedValueParser for OutputParser {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
@@ -162,9 +201,27 @@ mod tests {
             ("custom-columns=", "HEADING:PATH"),
             ("custom-columns=NAME", "HEADING:PATH"),
             ("custom-columns=NAME:", "column NAME"),
+            ("custom-columns-file", "file is missing"),
+            ("custom-columns-file=/missing/file", "cannot read"),
         ] {
             let error = OutputFormat::parse(text).expect_err(text);
             assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn columns_are_read_from_a_file_as_kubectl_does() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("columns");
+        let parse = |text: &str| {
+            let mut file = File::create(&path).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            OutputFormat::parse(&format!("custom-columns-file={}", path.display()))
+        };
+        let inline = OutputFormat::parse("custom-columns=NAME:.metadata.name,MAIL:.spec.email");
+        assert_eq!(parse("NAME   MAIL\n.metadata.name\tspec.email\n"), inline);
+        for wrong in ["", "NAME\n", "NAME\n.a .b\n", "NAME\n{\n"] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }
 

@@ -206,8 +206,11 @@ impl Login<'_> {
             };
             let text = |field| context[field].as_str().unwrap_or_default();
             let own = LoginEntries { cluster: text("cluster"), user: text("user") };
-            let login = LoginMark::of(context).and_then(|mark| all.login_of(&mark));
-            let of_login = login.map_or(own, |login| login.entries());
+            let of_login = match LoginMark::of(context) {
+                Some(LoginMark { entries: Some(entries), .. }) => entries,
+                Some(mark) => all.resolve(mark.context).map_or(own, |login| login.entries()),
+                None => own,
+            };
             if own.user == self.entry || of_login.user == self.entry {
                 others.renewed.push(name.to_owned());
             } else if is_here(of_login.cluster) {

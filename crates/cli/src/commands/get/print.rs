@@ -185,10 +185,27 @@ pub(super) fn cells(columns: &[Column], item: &Value) -> Result<Vec<String>, Cli
         let values = column.path.values(item).map_err(|what| {
             CliError::new(format!("-o custom-columns: {}: {what}", column.heading))
         })?;
-        let texts: Vec<String> = values.into_iter().map(|value| escape(&text_of(value))).collect();
+        let texts: Vec<String> =
+            values.into_iter().map(|value| escape(&cell_text(value))).collect();
         Ok(if texts.is_empty() { "<none>".to_owned() } else { texts.join(",") })
     };
     columns.iter().map(cell).collect()
+}
+
+/// A value in a cell, as kubectl prints it: mappings and lists in the form of Go.
+fn cell_text(value: &Value) -> Zeroizing<String> {
+    match value {
+        Value::Object(fields) => {
+            let pairs = fields.iter().map(|(key, value)| format!("{key}:{}", *cell_text(value)));
+            Zeroizing::new(format!("map[{}]", pairs.collect::<Vec<_>>().join(" ")))
+        }
+        Value::Array(items) => {
+            let texts = items.iter().map(|item| cell_text(item).to_string());
+            Zeroizing::new(format!("[{}]", texts.collect::<Vec<_>>().join(" ")))
+        }
+        Value::Null => Zeroizing::new("<nil>".to_owned()),
+        other => text_of(other),
+    }
 }
 
 fn custom_table(
@@ -205,4 +222,22 @@ fn custom_table(
 /// The headings of columns.
 pub(super) fn headings(columns: &[Column]) -> Vec<String> {
     columns.iter().map(|column| escape(&column.heading)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_those_of_kubectl() {
+        for (value, wanted) in [
+            (json!({ "c": "d", "a": ["x", 1, { "b": true }] }), "map[a:[x 1 map[b:true]] c:d]"),
+            (json!([]), "[]"),
+            (json!({}), "map[]"),
+            (json!("a b"), "a b"),
+            (json!([null, 1.5]), "[<nil> 1.5]"),
+        ] {
+            assert_eq!(*cell_text(&value), wanted);
+        }
+    }
 }
