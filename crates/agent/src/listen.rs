@@ -44,7 +44,7 @@ const MAX_STREAMS: u32 = 250;
 const MAX_HEADER_BYTES: u32 = 32 * 1024;
 
 /// Bytes that HTTP/1.1 buffers; bounds the head of a request.
-pub(crate) const HTTP1_BUFFER_BYTES: usize = 48 * 1024;
+const HTTP1_BUFFER_BYTES: usize = 48 * 1024;
 
 /// Bytes of bodies that HTTP/2 clients may send before the cluster takes them.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;

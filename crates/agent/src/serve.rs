@@ -12,7 +12,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use postern_auth::bearer::{self, BearerToken};
+use postern_auth::bearer::{self, BearerToken, MAX_TUNNEL_TOKEN_BYTES};
 use postern_auth::endpoint_token::VerifiedToken;
 use postern_auth::gateway_path::{self, GatewayTarget, OF_WORKLOAD};
 use postern_auth::kube_request::{KubeRequest, check_host};
@@ -357,7 +357,8 @@ fn logged(why: &Refused) -> ApiError {
 /// 401 without the reason: it is in the log if it is not one of many.
 fn bearer_of(headers: &HeaderMap) -> Result<BearerToken, ApiError> {
     let values = headers.get_all(AUTHORIZATION).iter().map(http::HeaderValue::as_bytes);
-    bearer::parse(values).map_err(|why| {
+    // The limits of heads are smaller at the listener.
+    bearer::parse_within(MAX_TUNNEL_TOKEN_BYTES, values).map_err(|why| {
         REFUSALS.write("bearer", |left_out| {
             tracing::info!(left_out, "refused: {}", why.message());
         });

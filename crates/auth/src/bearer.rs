@@ -10,6 +10,10 @@ use zeroize::Zeroizing;
 /// (`docs/reference/endpoint-tokens.md#content`).
 pub const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
+/// Maximum length of a token that the central server issues for one request through the tunnel of an agent, in bytes. The
+/// largest identity fits: 500 groups of 256 bytes, its teams, and the scopes of its key and of the keys that created it.
+pub const MAX_TUNNEL_TOKEN_BYTES: usize = 1024 * 1024;
+
 /// A bearer credential. It cannot be printed, and it is wiped when dropped.
 pub struct BearerToken(Zeroizing<String>);
 
@@ -88,7 +92,18 @@ impl Refusal {
 ///
 /// # Errors
 /// [`Refusal::Missing`], [`Refusal::Doubled`] or [`Refusal::Malformed`].
-pub fn parse<'a>(mut headers: impl Iterator<Item = &'a [u8]>) -> Result<BearerToken, Refusal> {
+pub fn parse<'a>(headers: impl Iterator<Item = &'a [u8]>) -> Result<BearerToken, Refusal> {
+    parse_within(MAX_TOKEN_BYTES, headers)
+}
+
+/// Like [`parse`], for a credential of at most `max_bytes`.
+///
+/// # Errors
+/// Those of [`parse`].
+pub fn parse_within<'a>(
+    max_bytes: usize,
+    mut headers: impl Iterator<Item = &'a [u8]>,
+) -> Result<BearerToken, Refusal> {
     let header = headers.next().ok_or(Refusal::Missing)?;
     if headers.next().is_some() {
         return Err(Refusal::Doubled);
@@ -98,7 +113,7 @@ pub fn parse<'a>(mut headers: impl Iterator<Item = &'a [u8]>) -> Result<BearerTo
     let printable = token.bytes().all(|byte| byte.is_ascii_graphic());
     if !scheme.eq_ignore_ascii_case("bearer")
         || token.is_empty()
-        || token.len() > MAX_TOKEN_BYTES
+        || token.len() > max_bytes
         || !printable
     {
         return Err(Refusal::Malformed);

@@ -259,16 +259,18 @@ impl Kind for Cluster {
 
     fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
         instance::drop_empty(&mut new.fields.spec.config);
+        cluster_endpoint::prepare(&mut new.metadata);
     }
 
     fn validate(
         new: &Draft<Fields>,
-        _old: Option<&Draft<Fields>>,
+        old: Option<&Draft<Fields>>,
         _ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         let Spec { config, connection, .. } = &new.fields.spec;
         instance::validate_config(&new.metadata, config.as_ref(), errors);
+        cluster_endpoint::validate(&new.metadata, old.map(|old| &old.metadata), errors);
         if !connection.is_empty() && !CONNECTIONS.contains(&connection.as_str()) {
             let value = connection.as_str();
             errors.push(FieldError::not_supported("spec.connection", value, CONNECTIONS));

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::action::{ActionRequest, ActionResult};
+use crate::base64_text;
 use crate::prelude::*;
 
 /// The annotation with the host under which the cluster is reached directly.
@@ -24,6 +25,65 @@ pub fn endpoint_annotations(metadata: &ObjectMeta) -> BTreeMap<String, String> {
     let names = DIRECT_ENDPOINT_ENDS.map(endpoint_annotation);
     let found = names.iter().filter_map(|name| metadata.annotations.get_key_value(name));
     found.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Writes the certificates in one form, for all readers.
+pub(crate) fn prepare(metadata: &mut ObjectMeta) {
+    if let Some(ca_data) = metadata.annotations.get_mut(&endpoint_annotation("-ca-data")) {
+        *ca_data = base64_text::without_line_breaks(ca_data).into_owned();
+    }
+}
+
+/// Checks the annotations about the direct endpoint that a write changes. What is accepted works at the gateway.
+pub(crate) fn validate(new: &ObjectMeta, old: Option<&ObjectMeta>, errors: &mut FieldErrors) {
+    let all = endpoint_annotations(new);
+    if old.is_some_and(|old| endpoint_annotations(old) == all) {
+        return;
+    }
+    let of = |end: &str| {
+        let name = endpoint_annotation(end);
+        let value = all.get(&name).map(String::as_str).unwrap_or_default();
+        (format!("metadata.annotations[{name}]"), value)
+    };
+    let ((host_path, host), (insecure_path, insecure), (ca_path, ca_data)) =
+        (of(""), of("-insecure"), of("-ca-data"));
+    if !host.is_empty() && !is_authority(host) {
+        errors.push(FieldError::invalid(host_path, host, "must be HOST or HOST:PORT"));
+    }
+    if !ca_data.is_empty() && !base64_text::has_certificate(ca_data) {
+        let detail = "must be certificates in PEM, and then in base64";
+        errors.push(FieldError::invalid(ca_path, BadValue::Omitted, detail));
+    }
+    if !insecure.is_empty() && !["true", "false"].contains(&insecure) {
+        let detail = "must be true or false";
+        errors.push(FieldError::invalid(insecure_path, insecure, detail));
+    } else if insecure == "true" && !ca_data.is_empty() {
+        let detail =
+            format!("must not be true if {DIRECT_ENDPOINT}-ca-data is set: give one of them");
+        errors.push(FieldError::invalid(insecure_path, insecure, detail));
+    }
+}
+
+/// Whether a text is `HOST` or `HOST:PORT`, where the host is a name, an IPv4 address or an IPv6 address in brackets.
+fn is_authority(text: &str) -> bool {
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, rest)) => {
+            if host.parse::<std::net::Ipv6Addr>().is_err() {
+                return false;
+            }
+            (None, if rest.is_empty() { None } else { rest.strip_prefix(':').or(Some("")) })
+        }
+        None => match text.split_once(':') {
+            Some((host, port)) => (Some(host), Some(port)),
+            None => (Some(text), None),
+        },
+    };
+    let is_of_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let is_port = |port: &str| {
+        port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|p| p > 0)
+    };
+    host.is_none_or(|host| !host.is_empty() && host.len() <= 253 && host.bytes().all(is_of_host))
+        && port.is_none_or(is_port)
 }
 
 /// The kind.
@@ -82,4 +142,60 @@ pub(crate) fn of_cluster(request: &ActionRequest<'_>) -> Result<ActionResult, Ap
         }
     }
     Ok(ActionResult::Update(cluster))
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    use super::*;
+
+    fn errors_of(annotations: &[(&str, &str)]) -> Vec<String> {
+        let named = |(end, value): &(&str, &str)| (endpoint_annotation(end), (*value).to_owned());
+        let annotations = annotations.iter().map(named).collect();
+        let mut metadata = ObjectMeta { annotations, ..ObjectMeta::default() };
+        prepare(&mut metadata);
+        let mut errors = FieldErrors::new();
+        validate(&metadata, None, &mut errors);
+        let mut same = FieldErrors::new();
+        validate(&metadata, Some(&metadata), &mut same);
+        assert!(same.is_empty(), "what is stored already is not checked again");
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_the_gateway_could_not_use_is_refused() {
+        let pem = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n";
+        let ca = STANDARD.encode(pem);
+        let (first, rest) = ca.split_at(40);
+        let wrapped = format!("{first}\n{rest}\r\n");
+        for good in [
+            &[][..],
+            &[("", "agent.example")],
+            &[("", "agent.example:6443"), ("-ca-data", &ca)],
+            &[("", "[2001:db8::1]:6443"), ("-ca-data", &wrapped)],
+            &[("", "192.0.2.1"), ("-insecure", "true")],
+            &[("", "h"), ("-insecure", "false"), ("-ca-data", &ca)],
+        ] {
+            assert_eq!(errors_of(good), [""; 0], "{good:?}");
+        }
+        for bad in [
+            &[("", "https://agent.example")][..],
+            &[("", "agent.example/path")],
+            &[("", "agent.example:0")],
+            &[("", "agent.example:x")],
+            &[("", "[::1")],
+            &[("", "[h]:1")],
+            &[("", "::1")],
+            &[("", "user@h")],
+            &[("", "h"), ("-ca-data", "?")],
+            &[("", "h"), ("-ca-data", "aGVsbG8=")],
+            &[("", "h"), ("-ca-data", pem)],
+            &[("", "h"), ("-insecure", "yes")],
+            &[("", "h"), ("-insecure", "true"), ("-ca-data", &ca)],
+        ] {
+            assert_eq!(errors_of(bad).len(), 1, "{bad:?}");
+        }
+    }
 }

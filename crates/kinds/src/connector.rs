@@ -1,9 +1,8 @@
 //! Connector: an identity provider (OpenID Connect) at which users log in. See `docs/reference/single-sign-on.md`.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use postern_meta::names::{config_map_key, dns1123_label, dns1123_subdomain};
 
+use crate::base64_text;
 use crate::connector_test::ConnectorTest;
 use crate::identities::{only_disables, rights_to_impersonate_all};
 use crate::prelude::*;
@@ -401,9 +400,8 @@ pub(crate) fn validate_ca(ca_data: &str, errors: &mut FieldErrors) {
     if ca_data.is_empty() {
         return;
     }
-    let decoded = STANDARD.decode(ca_data).unwrap_or_default();
-    let is_pem = decoded.windows(27).any(|part| part == b"-----BEGIN CERTIFICATE-----");
-    if !is_pem || decoded.len() > MAX_CA_BYTES {
+    let is_short = base64_text::decode(ca_data).is_ok_and(|pem| pem.len() <= MAX_CA_BYTES);
+    if !is_short || !base64_text::has_certificate(ca_data) {
         let detail = "must be certificates in PEM, and then in base64, of at most 64 KiB";
         errors.push(FieldError::invalid("spec.caData", BadValue::Omitted, detail));
     }

@@ -7,12 +7,11 @@
 
 use std::fmt;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use postern_meta::decode::{Format, decode};
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
+use crate::base64_text::{self, has_section};
 use crate::secret;
 use crate::secret_text::SecretText;
 
@@ -141,7 +140,7 @@ impl Kubeconfig {
         let Some(value) = secret.data.get(key) else {
             return refused(format!("the Secret has no key \"{key}\" in its data"));
         };
-        let text = STANDARD.decode(value.expose()).map(Zeroizing::new);
+        let text = base64_text::decode(value.expose());
         let text = text.or_else(|_| refused(format!("data[{key}] is not base64")))?;
         Self::parse(&text)
     }
@@ -309,34 +308,13 @@ fn pem_of(
     label: &str,
 ) -> Result<Option<Zeroizing<String>>, KubeconfigError> {
     let Some(text) = text_of(fields, field)? else { return Ok(None) };
-    let bytes = STANDARD.decode(text.as_bytes()).map(Zeroizing::new);
+    let bytes = base64_text::decode(&text);
     let bytes = bytes.or_else(|_| refused(format!("{field} is not base64")))?;
     let pem = String::from_utf8(bytes.to_vec()).map(Zeroizing::new);
     match pem.ok().filter(|pem| has_section(pem, label)) {
         Some(pem) => Ok(Some(pem)),
         None => refused(format!("{field} is not PEM with a {label}")),
     }
-}
-
-/// Is there a whole section whose label ends so, such as `RSA PRIVATE KEY`, with base64 in it?
-fn has_section(pem: &str, label: &str) -> bool {
-    let mut begun: Option<(&str, String)> = None;
-    for line in pem.lines().map(str::trim) {
-        if let Some(name) = line.strip_prefix("-----BEGIN ").and_then(|it| it.strip_suffix("-----"))
-        {
-            begun = name.ends_with(label).then(|| (name, String::new()));
-        } else if let Some(name) =
-            line.strip_prefix("-----END ").and_then(|it| it.strip_suffix("-----"))
-        {
-            let whole = begun.take().filter(|(of, _)| *of == name).map(|(_, text)| text);
-            if whole.is_some_and(|text| !text.is_empty() && STANDARD.decode(text).is_ok()) {
-                return true;
-            }
-        } else if let Some((_, text)) = &mut begun {
-            text.push_str(line);
-        }
-    }
-    false
 }
 
 /// Checks a URL: `https`, a host, no credentials, query or fragment.
@@ -377,6 +355,9 @@ fn checked_server(server: &str) -> Result<String, KubeconfigError> {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
     use crate::KubeconfigRef;
 
@@ -400,6 +381,27 @@ mod tests {
     fn parse(cluster: &str, user: &str) -> Result<Kubeconfig, String> {
         let parsed = Kubeconfig::parse(kubeconfig(cluster, user).as_bytes());
         parsed.map_err(|error| error.to_string())
+    }
+
+    /// `base64` and openssl wrap their output.
+    #[test]
+    fn base64_may_have_line_breaks() {
+        let wrapped = |label: &str| {
+            let text = pem(label);
+            let (first, rest) = text.split_at(20);
+            format!("\"{first}\\n{rest}\\r\\n\"")
+        };
+        let (ca, cert, key) =
+            (wrapped("CERTIFICATE"), wrapped("CERTIFICATE"), wrapped("PRIVATE KEY"));
+        let cluster = format!("server: 'https://k', certificate-authority-data: {ca}");
+        let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
+        let read = parse(&cluster, &user).unwrap();
+        assert!(read.ca_pem.is_some() && read.client_certificate.is_some());
+        let text = STANDARD.encode(kubeconfig(&cluster, &user));
+        let (first, rest) = text.split_at(76);
+        let data = serde_json::json!({ "data": { "config": format!("{first}\n{rest}\n") } });
+        let secret: secret::Spec = serde_json::from_value(data).unwrap();
+        assert_eq!(Kubeconfig::of_secret(&secret, "config").unwrap(), read);
     }
 
     #[test]

@@ -40,6 +40,7 @@ pub mod access;
 pub mod access_key;
 pub mod agent_config;
 pub mod audit_event_list;
+pub mod base64_text;
 pub mod cluster;
 pub mod cluster_endpoint;
 pub mod cluster_role;

@@ -131,7 +131,9 @@ async fn an_agent_changes_its_endpoint_and_nothing_else() {
         found.check_code(&merge(&agent, &edge, change.clone()).await, &[403], &change.to_string());
     }
     // As agents of the version before do it.
-    let patch = json!({ "metadata": { "annotations": { endpoint: "one:443", format!("{endpoint}-ca-data"): "Y2E=" } } });
+    const PEM: &str =
+        "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCmFHVnNiRzg9Ci0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K";
+    let patch = json!({ "metadata": { "annotations": { endpoint: "one:443", format!("{endpoint}-ca-data"): pem } } });
     found.check_code(&merge(&agent, &edge, patch).await, &[200], "the annotations of the endpoint");
     // As agents do it now.
     let body = json!({

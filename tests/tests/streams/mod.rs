@@ -3,6 +3,7 @@
 
 mod faults;
 mod firewalled;
+mod identities;
 mod kubectl;
 mod pods;
 mod scene;

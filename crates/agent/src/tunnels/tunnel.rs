@@ -20,6 +20,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use postern_auth::bearer::MAX_TUNNEL_TOKEN_BYTES;
 use postern_client::{Collection, Error, Switched, Upgrader};
 use postern_kinds::cluster::Cluster;
 use postern_listen::Peer;
@@ -30,9 +31,11 @@ use postern_tunnel::{
 };
 
 use crate::answer::Body;
-use crate::listen::HTTP1_BUFFER_BYTES;
 use crate::serve::Agent;
 use crate::tunnel_pool::{Failure, Slot};
+
+/// The most bytes of the head of a request from the central server: the longest token, and room for the rest.
+const MAX_HEAD_BYTES: usize = MAX_TUNNEL_TOKEN_BYTES + 64 * 1024;
 
 /// Opens tunnels.
 pub(super) struct Dialler {
@@ -135,7 +138,7 @@ async fn serve(agent: &Arc<Agent>, slot: &Arc<Slot>, connection: Upgraded, addre
                 .timer(TokioTimer::new())
                 // An idle tunnel waits for its next request as long as it lives.
                 .header_read_timeout(None)
-                .max_buf_size(HTTP1_BUFFER_BYTES)
+                .max_buf_size(MAX_HEAD_BYTES)
                 .serve_connection(TokioIo::new(stream), service)
                 .with_upgrades()
         );

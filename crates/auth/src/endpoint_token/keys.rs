@@ -67,7 +67,7 @@ impl std::error::Error for InvalidKey {}
 /// Why no token was issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IssueError {
-    /// It would have more than [`MAX_TOKEN_BYTES`].
+    /// It would have more than the allowed bytes.
     TooLong,
     /// It could not be signed.
     Failed,
@@ -117,11 +117,23 @@ impl SigningKey {
         Jwk::of_point(self.pair.public_key().as_ref()).unwrap_or_default()
     }
 
-    /// A signed token.
+    /// A signed token of at most 8 KiB, which foreign proxies pass on.
     ///
     /// # Errors
     /// [`IssueError::TooLong`] when what it says is too much.
     pub fn issue(&self, claims: &Claims) -> Result<SecretText, IssueError> {
+        self.issue_within(MAX_TOKEN_BYTES, claims)
+    }
+
+    /// A signed token of at most `max_bytes`.
+    ///
+    /// # Errors
+    /// [`IssueError::TooLong`] when what it says is too much.
+    pub fn issue_within(
+        &self,
+        max_bytes: usize,
+        claims: &Claims,
+    ) -> Result<SecretText, IssueError> {
         let header = Header {
             alg: ALGORITHM.to_owned(),
             typ: TYPE.to_owned(),
@@ -132,7 +144,7 @@ impl SigningKey {
         let header = serde_json::to_vec(&header).map_err(|_| IssueError::Failed)?;
         let payload = serde_json::to_vec(claims).map_err(|_| IssueError::Failed)?;
         let token = self.sign(&header, &payload).map_err(|_| IssueError::Failed)?;
-        if token.len() > MAX_TOKEN_BYTES {
+        if token.len() > max_bytes {
             return Err(IssueError::TooLong);
         }
         Ok(SecretText::from(token))

@@ -27,7 +27,7 @@ pub use recognize::looks_like_endpoint_token;
 pub use refusal::TokenRefusal;
 pub use verifier::{VerifiedToken, Verifier};
 
-use crate::bearer::MAX_TOKEN_BYTES;
+use crate::bearer::{MAX_TOKEN_BYTES, MAX_TUNNEL_TOKEN_BYTES};
 
 /// By how many seconds the clocks of two machines may differ.
 pub const SKEW_SECONDS: i64 = 60;

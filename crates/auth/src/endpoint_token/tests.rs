@@ -284,7 +284,7 @@ fn wrong_in_form(signing: &SigningKey) -> Vec<Wrong> {
         ),
         ("padding", format!("{before}.{padded}"), TokenRefusal::Malformed),
         ("a blank", format!("{good} "), TokenRefusal::Malformed),
-        ("8 KiB and one", "x".repeat(MAX_TOKEN_BYTES + 1), TokenRefusal::TooLong),
+        ("1 MiB and one", "x".repeat(MAX_TUNNEL_TOKEN_BYTES + 1), TokenRefusal::TooLong),
     ]
 }
 

@@ -13,7 +13,7 @@ use postern_meta::decode::decode_typed;
 use super::cache::{Cache, Verified};
 use super::claims::keys_of;
 use super::keys::Header;
-use super::{ALGORITHM, Claims, JwkSet, MAX_TOKEN_BYTES, SKEW_SECONDS, TYPE, TokenRefusal};
+use super::{ALGORITHM, Claims, JwkSet, MAX_TUNNEL_TOKEN_BYTES, SKEW_SECONDS, TYPE, TokenRefusal};
 use crate::identity::Identity;
 
 /// Characters of the header of a token; ours have about 110.
@@ -135,7 +135,7 @@ impl Verifier {
         token: &str,
         now_unix_seconds: i64,
     ) -> Result<Arc<VerifiedToken>, TokenRefusal> {
-        if token.len() > MAX_TOKEN_BYTES {
+        if token.len() > MAX_TUNNEL_TOKEN_BYTES {
             return Err(TokenRefusal::TooLong);
         }
         let verified = match self.seen(token) {

@@ -132,15 +132,51 @@ fn signed(registry: &Registry, now: Timestamp, claims: &Claims) -> Result<Secret
         ApiError::new(503, Reason::ServiceUnavailable, message)
     })?;
     signer.issue(claims).map_err(|error| match error {
-        IssueError::TooLong => {
-            let detail = format!(
-                "the token would be longer than {MAX_TOKEN_BYTES} bytes, because of the groups of the caller \
-                 and the scopes: use a smaller scope"
-            );
-            invalid(FieldError::invalid("spec.scope", BadValue::Omitted, detail))
-        }
+        IssueError::TooLong => too_long(claims),
         IssueError::Failed => ApiError::internal("the token could not be signed", "signing"),
     })
+}
+
+/// The 422 for a token that would be too long. It names the longest list in it, and how to shorten that list.
+fn too_long(claims: &Claims) -> ApiError {
+    let platform = &claims.platform;
+    let bytes_of =
+        |list: &dyn Fn() -> serde_json::Result<String>| list().map_or(0, |text| text.len());
+    let lists = [
+        (
+            "groups of the caller",
+            claims.groups.len(),
+            bytes_of(&|| serde_json::to_string(&claims.groups)),
+            "remove groups that no cluster needs from spec.groups of the User, or at the identity provider",
+        ),
+        (
+            "teams of the caller",
+            platform.teams.len(),
+            bytes_of(&|| serde_json::to_string(&(&platform.teams, &platform.principal_uids))),
+            "leave teams, or use the access key of one team",
+        ),
+        (
+            "scopes of the access key and of the token",
+            platform.scopes.len(),
+            bytes_of(&|| serde_json::to_string(&platform.scopes)),
+            "use an access key with fewer entries in its scope",
+        ),
+        (
+            "clusters of the token",
+            claims.aud.len(),
+            bytes_of(&|| serde_json::to_string(&claims.aud)),
+            "name fewer clusters in spec.scope",
+        ),
+    ];
+    let longest = lists.into_iter().max_by_key(|(_, _, bytes, _)| *bytes);
+    let Some((what, count, bytes, how)) = longest else {
+        return ApiError::internal("the token is too long", "without a list");
+    };
+    let detail = format!(
+        "the token would be longer than {MAX_TOKEN_BYTES} bytes: the {what} ({count}) take {bytes} bytes: {how}; \
+         requests through the central server (postern connect --gateway) have no such limit"
+    );
+    invalid(FieldError::invalid("spec.scope", BadValue::Omitted, detail))
 }
 
 /// The audiences of the token: its clusters, or the general audience.

@@ -147,14 +147,16 @@ fn set_connected(cluster: &mut Object, old: Option<&Object>, now: Timestamp) {
     }
 }
 
-/// The phase of a Cluster whose agent uses tunnels and has none, and that has no other route. Its condition `Ready` is
-/// that of an agent which is gone.
+/// The phase of a Cluster without a route, to which an agent once was connected. Its condition `Ready` is that of an agent
+/// which is gone. An agent that came and went at once has not reported its tunnels.
 fn disconnected(cluster: &Object) -> Option<Phase> {
     let conditions = cluster.fields.get("status")?.get("conditions")?;
     let conditions = Vec::<Condition>::deserialize(conditions).ok()?;
-    let uses_tunnels = conditions.iter().any(|one| one.r#type == TUNNEL);
+    let is_report =
+        |one: &Condition| one.r#type == TUNNEL || one.r#type == READY && one.status == "True";
+    let had_agent = conditions.iter().any(is_report);
     let lost = conditions.iter().find(|one| one.r#type == CONNECTED && one.status == "False")?;
-    uses_tunnels.then(|| Phase::pending("Disconnected", lost.message.clone()))
+    had_agent.then(|| Phase::pending("Disconnected", lost.message.clone()))
 }
 
 /// The phase from the condition `Ready` of an object.
@@ -204,7 +206,7 @@ fn by_connection(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &
                 "the kubeconfig of the cluster \"{name}\" cannot be used: its Cluster says why"
             ),
         ),
-        None => by_agent(&cluster, Some(&name)),
+        None => by_agent(&cluster, Some((kind, &name))),
     }
 }
 
@@ -232,8 +234,8 @@ fn by_kubeconfig(view: &AdmissionView<'_>, config: &KubeconfigRef, namespace: &s
     }
 }
 
-/// The phase from the route to a cluster's agent. `name` is the name of the cluster, for an instance on it.
-fn by_agent(cluster: &Object, name: Option<&str>) -> Phase {
+/// The phase from the route to a cluster's agent. `instance` is the kind of an instance, and the name of its cluster.
+fn by_agent(cluster: &Object, instance: Option<(&'static dyn AnyKind, &str)>) -> Phase {
     let connection = cluster.fields.get("spec").and_then(|spec| spec.get("connection"));
     let rule = RouteRule::of(connection.and_then(Value::as_str).unwrap_or_default()).to_agent();
     let endpoint = cluster.metadata.annotations.get(DIRECT_ENDPOINT);
@@ -242,11 +244,18 @@ fn by_agent(cluster: &Object, name: Option<&str>) -> Phase {
     {
         return Phase::ready();
     }
-    let what =
-        name.map_or_else(|| "the cluster".to_owned(), |name| format!("the cluster \"{name}\""));
-    let message = format!(
-        "{what} has no kubeconfig (spec.config), and no agent has opened a tunnel or reported its address"
-    );
+    let message = match instance {
+        None => "the cluster has no kubeconfig (spec.config), and no agent has opened a tunnel or reported its address"
+            .to_owned(),
+        Some((kind, name)) if kind.may_have_kubeconfig() => format!(
+            "the virtual cluster has no kubeconfig (spec.config of this instance), and no agent of the cluster \
+             \"{name}\" has opened a tunnel or reported its address"
+        ),
+        Some((_, name)) => format!(
+            "the cluster \"{name}\" has no kubeconfig (its spec.config), and no agent has opened a tunnel or reported \
+             its address"
+        ),
+    };
     Phase::pending("NoAgent", message)
 }
 
@@ -277,6 +286,33 @@ mod tests {
             ),
         ] {
             assert_eq!(by_condition(&object(status.clone())), phase, "{status}");
+        }
+    }
+
+    /// What an agent has said does not outlive its connection, however short that was.
+    #[test]
+    fn a_cluster_without_a_route_is_not_ready() {
+        let condition = |of: &str, status: &str| json!({ "type": of, "status": status, "reason": "R", "message": "m" });
+        let (ready, tunnel) = (condition("Ready", "True"), condition("Tunnel", "True"));
+        let agents = json!([{ "name": "a", "server": "s" }]);
+        for (annotation, agents, conditions, phase) in [
+            ("", json!([]), json!([ready]), Some("Disconnected")),
+            ("", json!([]), json!([ready, tunnel]), Some("Disconnected")),
+            ("", json!([]), json!([tunnel]), Some("Disconnected")),
+            ("", json!([]), json!([]), None),
+            ("", json!([]), json!([condition("Ready", "False")]), None),
+            ("", agents, json!([ready, tunnel]), None),
+            ("h:1", json!([]), json!([ready]), None),
+        ] {
+            let value = json!({
+                "apiVersion": "v1", "kind": "Cluster",
+                "metadata": { "name": "c", "annotations": { DIRECT_ENDPOINT: annotation } },
+                "status": { "agents": agents, "conditions": conditions },
+            });
+            let mut cluster = Object::from_value(value).unwrap();
+            set_connected(&mut cluster, None, Timestamp::from_unix_seconds(0));
+            let found = disconnected(&cluster).map(|phase| phase.reason);
+            assert_eq!(found.as_deref(), phase, "{annotation} {conditions}");
         }
     }
 }

@@ -6,10 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use postern_auth::endpoint_token::{Bearer, Claims, Issuance, cluster_audience};
+use postern_kinds::base64_text;
 use postern_kinds::cluster::{DIRECT_ENDPOINT, RouteRule};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
@@ -37,6 +36,34 @@ pub(super) struct AgentRoute {
     pub(super) endpoint: Option<Endpoint>,
     /// The prefix of the target's paths at the agent.
     pub(super) prefix: String,
+    /// The kind of the target.
+    pub(super) leads_to: LeadsTo,
+}
+
+/// What an agent leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum LeadsTo {
+    /// Its cluster, or a space in it.
+    Cluster,
+    /// A virtual cluster in it. A kubeconfig of the cluster does not lead there.
+    VirtualCluster,
+}
+
+impl LeadsTo {
+    /// Why there is no route if the agent has neither a tunnel nor an endpoint.
+    pub(super) fn without_agent(self) -> &'static str {
+        match self {
+            Self::Cluster => {
+                "the Cluster has no kubeconfig (spec.config), its agent has opened no tunnel to this server, and it has no \
+                 agent endpoint (annotation platform.sh/direct-cluster-endpoint)"
+            }
+            Self::VirtualCluster => {
+                "the VirtualClusterInstance has no kubeconfig (its own spec.config), and the agent of its cluster, which \
+                 would lead there, has opened no tunnel to this server and has no endpoint (annotation \
+                 platform.sh/direct-cluster-endpoint of the Cluster)"
+            }
+        }
+    }
 }
 
 /// The address of a cluster's agent, and the target behind it.
@@ -59,11 +86,12 @@ impl AgentRoute {
         annotations: &BTreeMap<String, String>,
         rule: RouteRule,
         prefix: String,
+        leads_to: LeadsTo,
     ) -> Option<Self> {
         let endpoint = rule.endpoint.then(|| Endpoint::of(annotations, prefix.clone())).flatten();
         let (cluster, uid, by_tunnel) = (cluster.to_owned(), uid.to_owned(), rule.tunnel);
         let is_one = by_tunnel || endpoint.is_some();
-        is_one.then_some(Self { cluster, uid, by_tunnel, endpoint, prefix })
+        is_one.then_some(Self { cluster, uid, by_tunnel, endpoint, prefix, leads_to })
     }
 
     /// The upstream behind tunnels of the agent.
@@ -99,15 +127,21 @@ impl Endpoint {
             .parse()
             .map_err(|_| format!("the annotation {DIRECT_ENDPOINT} must be HOST or HOST:PORT"))?;
         let wrong = |_| format!("the annotation {DIRECT_ENDPOINT}-ca-data must be base64");
-        let ca_pem = self.ca_data.as_ref().map(|data| STANDARD.decode(data)).transpose();
+        let ca_pem = self.ca_data.as_ref().map(|data| base64_text::decode(data)).transpose();
         let insecure = self.is_insecure;
         Ok(UpstreamConfig {
             addresses,
             insecure,
-            ca_pem: ca_pem.map_err(wrong)?,
+            ca_pem: ca_pem.map_err(wrong)?.map(|pem| pem.to_vec()),
             ..UpstreamConfig::new(url)
         })
     }
+}
+
+/// Where a token is used, and how long it may be there.
+struct Issue<'a> {
+    agent: &'a AgentRoute,
+    max_token_bytes: usize,
 }
 
 /// The value of `Authorization` for a request through an agent; `None` on another route. Short requests of one caller
@@ -118,8 +152,10 @@ impl Endpoint {
 pub(super) async fn authorization(
     caller: &Caller,
     tokens: &ShortTokens,
+    max_token_bytes: usize,
 ) -> Result<Option<HeaderValue>, ApiError> {
-    let Route::Agent(route) = caller.target.route() else { return Ok(None) };
+    let Route::Agent(agent) = caller.target.route() else { return Ok(None) };
+    let route = &Issue { agent, max_token_bytes };
     let Caller { registry, credential, request, .. } = caller;
     let now = registry.source().now();
     if request.kube.is_long() {
@@ -129,7 +165,8 @@ pub(super) async fn authorization(
     let keys = registry.cache().signing_keys();
     let of = keys.signer(now).filter(|_| credential.wanted().is_none()).map(|signer| Use {
         key_uid: identity.current.key.uid.clone(),
-        cluster_uid: route.uid.clone(),
+        cluster_uid: agent.uid.clone(),
+        max_token_bytes,
         signer: signer.id().to_owned(),
     });
     let Some(of) = of else { return Ok(Some(issue(caller, route, &identity, now)?.value)) };
@@ -156,7 +193,7 @@ async fn noted(caller: &Caller, now: Timestamp) -> Result<TokenIdentity, ApiErro
 /// 401 and 409 when the caller's key or permissions have changed; 503 when no token can be issued.
 fn issue(
     caller: &Caller,
-    route: &AgentRoute,
+    route: &Issue<'_>,
     identity: &TokenIdentity,
     now: Timestamp,
 ) -> Result<ShortToken, ApiError> {
@@ -171,7 +208,7 @@ fn issue(
     };
     let issuance = Issuance {
         issuer: registry.token_policy().issuer.clone(),
-        audiences: vec![cluster_audience(&route.uid)],
+        audiences: vec![cluster_audience(&route.agent.uid)],
         issued_at: now.unix_seconds(),
         ttl_seconds: TOKEN_TTL_SECONDS,
         token_id: new_uid(registry.source()),
@@ -186,8 +223,11 @@ fn issue(
     // The expiry of the key is checked here repeatedly, because use can extend it.
     claims.platform.keys_end = (!is_long).then_some(claims.exp);
     claims.platform.gateway_session = is_long;
-    let token = signer.issue(&claims).map_err(|_| {
-        unavailable("with the caller's groups and the scopes of the access key, it is too long")
+    let token = signer.issue_within(route.max_token_bytes, &claims).map_err(|_| {
+        unavailable(
+            "with the caller's groups and the scopes of the access key, it is too long for this route: let the agent open \
+             tunnels to this server (its --max-tunnels), or use a key with a smaller scope",
+        )
     })?;
     let value = HeaderValue::from_str(&["Bearer ", token.expose()].concat());
     let mut value = value.map_err(|error| ApiError::internal("a token", error))?;
@@ -202,7 +242,7 @@ fn issue(
 
 /// Issues a new token for a request that is sent again; `None` if the same token works. A stream can outlive its token
 /// only if the agent sees the token for the first time. The agent may have seen it before the connection failed.
-pub(super) fn renewal(caller: &Arc<Caller>) -> Option<Renewal> {
+pub(super) fn renewal(caller: &Arc<Caller>, max_token_bytes: usize) -> Option<Renewal> {
     let (is_long, route) = (caller.request.kube.is_long(), caller.target.route());
     if !is_long || !matches!(route, Route::Agent(_)) {
         return None;
@@ -210,7 +250,8 @@ pub(super) fn renewal(caller: &Arc<Caller>) -> Option<Renewal> {
     let caller = caller.clone();
     Some(Box::new(move || {
         Box::pin(async move {
-            let Route::Agent(route) = caller.target.route() else { return None };
+            let Route::Agent(agent) = caller.target.route() else { return None };
+            let route = &Issue { agent, max_token_bytes };
             let now = caller.registry.source().now();
             let renewed = async { issue(&caller, route, &noted(&caller, now).await?, now) }.await;
             renewed
@@ -230,7 +271,8 @@ mod tests {
         let of = |connection: &str, host: &str| {
             let annotations = [(DIRECT_ENDPOINT.to_owned(), host.to_owned())].into();
             let rule = RouteRule::of(connection).to_agent();
-            let route = AgentRoute::of(("c", "u"), &annotations, rule, "/p".to_owned())?;
+            let route =
+                AgentRoute::of(("c", "u"), &annotations, rule, "/p".to_owned(), LeadsTo::Cluster)?;
             Some((route.by_tunnel, route.endpoint.is_some()))
         };
         assert_eq!(of("", "h"), Some((true, true)));
@@ -252,7 +294,7 @@ mod tests {
         };
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[("", "")]), None);
-        let route = of(&[("", "agent.example:6443"), ("-ca-data", "Y2E=")]).unwrap();
+        let route = of(&[("", "agent.example:6443"), ("-ca-data", "Y2\nE=\n")]).unwrap();
         let config = route.config(UpstreamAddresses::default()).unwrap();
         assert_eq!(config.url, "https://agent.example:6443/kubernetes/cluster");
         assert_eq!((config.insecure, config.ca_pem.as_deref()), (false, Some(&b"ca"[..])));

@@ -108,7 +108,7 @@ impl Gateway {
         let why = |error: ApiError| error.status().message.clone();
         let target = GatewayTarget::Cluster { cluster: cluster.to_owned() };
         let state = TargetState::find(registry, &target).await.map_err(why)?;
-        let Reached { upstream, member } =
+        let Reached { upstream, member, .. } =
             self.upstreams.of(registry, &state).await.map_err(why)?;
         let mut headers = HeaderMap::new();
         if let Route::Agent(route) = state.route() {

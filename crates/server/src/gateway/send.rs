@@ -96,7 +96,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<postern_proxy::BoxError>,
 {
-    let Reached { upstream, member } =
+    let Reached { upstream, member, max_token_bytes } =
         context.gateway.upstreams.of(context.registry, &target).await?;
     let request = permit.request().clone();
     let caller = Arc::new(Caller {
@@ -105,7 +105,8 @@ where
         request: request.clone(),
         target,
     });
-    let token = agent::authorization(&caller, context.gateway.short_tokens()).await?;
+    let tokens = context.gateway.short_tokens();
+    let token = agent::authorization(&caller, tokens, max_token_bytes).await?;
     guards.keep(context.under_way);
     let max_session = context.gateway.settings.max_session;
     let session = session::of(caller.clone(), context.draining, max_session, guards.clone());
@@ -121,7 +122,7 @@ where
     let is_long = request.kube.is_long();
     let forward = Forward {
         headers,
-        renewal: agent::renewal(&caller),
+        renewal: agent::renewal(&caller, max_token_bytes),
         answer_timeout: (!is_long).then_some(ANSWER_TIMEOUT),
         location_prefix: request.prefix.clone(),
         session,

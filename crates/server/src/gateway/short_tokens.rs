@@ -7,12 +7,19 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use postern_registry::registry::issued_tokens::TokenIdentity;
 
-/// The most tokens that are kept. When there would be more, all are forgotten.
+/// The most tokens that are kept, and their bytes. When there would be more, all are forgotten.
 const MAX_TOKENS: usize = 10_000;
+const MAX_BYTES: usize = 32 * 1024 * 1024;
 
 /// The tokens that were issued lately.
 #[derive(Default)]
-pub(super) struct ShortTokens(Mutex<HashMap<Use, ShortToken>>);
+pub(super) struct ShortTokens(Mutex<TokenTable>);
+
+#[derive(Default)]
+struct TokenTable {
+    tokens: HashMap<Use, ShortToken>,
+    bytes: usize,
+}
 
 /// For whom and where a token is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +28,8 @@ pub(super) struct Use {
     pub(super) key_uid: String,
     /// The uid of the Cluster.
     pub(super) cluster_uid: String,
+    /// The length that the route takes.
+    pub(super) max_token_bytes: usize,
     /// The id of the key that signs now.
     pub(super) signer: String,
 }
@@ -46,8 +55,8 @@ impl ShortTokens {
         now: i64,
         seconds: i64,
     ) -> Option<HeaderValue> {
-        let tokens = self.0.lock();
-        tokens
+        let kept = self.0.lock();
+        kept.tokens
             .get(of)
             .filter(|token| token.is_good(identity.since, now, seconds))
             .map(|token| token.value.clone())
@@ -55,11 +64,14 @@ impl ShortTokens {
 
     /// Keeps a token for further requests.
     pub(super) fn keep(&self, of: Use, token: ShortToken) {
-        let mut tokens = self.0.lock();
-        if tokens.len() >= MAX_TOKENS {
-            tokens.clear();
+        let mut kept = self.0.lock();
+        if kept.tokens.len() >= MAX_TOKENS || kept.bytes + token.value.len() > MAX_BYTES {
+            *kept = TokenTable::default();
         }
-        tokens.insert(of, token);
+        kept.bytes += token.value.len();
+        if let Some(last) = kept.tokens.insert(of, token) {
+            kept.bytes -= last.value.len();
+        }
     }
 }
 
@@ -106,6 +118,7 @@ mod tests {
         let of = |number: usize| Use {
             key_uid: number.to_string(),
             cluster_uid: "c".to_owned(),
+            max_token_bytes: 8192,
             signer: "s".to_owned(),
         };
         let token = ShortToken {
@@ -117,6 +130,17 @@ mod tests {
         for number in 0..=MAX_TOKENS {
             tokens.keep(of(number), token.clone());
         }
-        assert_eq!(tokens.0.lock().len(), 1);
+        assert_eq!(tokens.0.lock().tokens.len(), 1);
+        // Those of the largest identities are few.
+        let long = "x".repeat(1024 * 1024);
+        let token = ShortToken { value: long.parse().unwrap(), ..token };
+        for number in 0..100 {
+            tokens.keep(of(number), token.clone());
+            tokens.keep(of(number), token.clone());
+            let kept = tokens.0.lock();
+            let bytes: usize = kept.tokens.values().map(|one| one.value.len()).sum();
+            assert_eq!(kept.bytes, bytes);
+            assert!(bytes <= MAX_BYTES);
+        }
     }
 }

@@ -15,7 +15,7 @@ use postern_registry::registry::deciding::ForDecision;
 use postern_store::Position;
 use serde::Deserialize;
 
-use super::agent::AgentRoute;
+use super::agent::{AgentRoute, LeadsTo};
 use crate::stages::authorize::{SPACES, VIRTUAL_CLUSTERS};
 
 /// The state of a target. If two states are equal, requests take the same route.
@@ -197,11 +197,8 @@ impl TargetState {
                     if is_space {
                         route_to_cluster(registry, &cluster, prefix)?
                     } else {
-                        by_agent(
-                            &cluster,
-                            RouteRule::of(&cluster.spec.connection).to_agent(),
-                            prefix,
-                        )
+                        let rule = RouteRule::of(&cluster.spec.connection).to_agent();
+                        by_agent(&cluster, rule, prefix, LeadsTo::VirtualCluster)
                     }
                 }
             },
@@ -245,13 +242,13 @@ fn route_to_cluster(
     let rule = RouteRule::of(&cluster.spec.connection);
     match &cluster.spec.config {
         Some(config) if rule.kubeconfig => by_kubeconfig(registry, config, ""),
-        _ => Ok(by_agent(cluster, rule, prefix)),
+        _ => Ok(by_agent(cluster, rule, prefix, LeadsTo::Cluster)),
     }
 }
 
-fn by_agent(cluster: &Stored, rule: RouteRule, prefix: String) -> Route {
+fn by_agent(cluster: &Stored, rule: RouteRule, prefix: String, leads_to: LeadsTo) -> Route {
     let StoredMetadata { name, uid, annotations } = &cluster.metadata;
-    AgentRoute::of((name, uid), annotations, rule, prefix).map_or_else(
+    AgentRoute::of((name, uid), annotations, rule, prefix, leads_to).map_or_else(
         || {
             let why = if rule.endpoint {
                 "its agent has no endpoint (annotation platform.sh/direct-cluster-endpoint), and spec.connection of the \

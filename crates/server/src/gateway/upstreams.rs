@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use postern_auth::bearer::MAX_TUNNEL_TOKEN_BYTES;
 use postern_kinds::kubeconfig::Kubeconfig;
 use postern_kinds::secret;
 use postern_meta::status::ApiError;
@@ -37,11 +38,17 @@ enum Origin {
 pub(super) struct Reached {
     pub(super) upstream: Upstream,
     pub(super) member: Option<String>,
+    /// The length of a token that it takes, in bytes.
+    pub(super) max_token_bytes: usize,
 }
+
+/// The length of a token that a listener of an agent or another server takes. Its clients are unauthenticated until the head
+/// has arrived, so a head has at most 48 KiB. A tunnel takes [`MAX_TUNNEL_TOKEN_BYTES`].
+const MAX_LISTENER_TOKEN_BYTES: usize = 40 * 1024;
 
 impl From<Upstream> for Reached {
     fn from(upstream: Upstream) -> Self {
-        Self { upstream, member: None }
+        Self { upstream, member: None, max_token_bytes: MAX_LISTENER_TOKEN_BYTES }
     }
 }
 
@@ -118,15 +125,19 @@ impl Upstreams {
             && let Some(member) = relay::member_with_tunnel(registry, self.tunnels.server(), route)
         {
             let upstream = self.behind_member(&member, route).await?;
-            return Ok(Reached { upstream, member: Some(member) });
+            return Ok(Reached { member: Some(member), ..Reached::from(upstream) });
         }
         if tunnels.is_none() && endpoint.is_none() {
             tunnels = self.tunnels.wait_for(uid).await;
         }
         if let Some(tunnels) = tunnels {
-            return route.through(&tunnels).map(Into::into).map_err(|why| no_route(&why));
+            let upstream = route.through(&tunnels).map_err(|why| no_route(&why))?;
+            let max_token_bytes = MAX_TUNNEL_TOKEN_BYTES;
+            return Ok(Reached { max_token_bytes, ..Reached::from(upstream) });
         }
-        let Some(endpoint) = endpoint else { return Err(no_route(NO_AGENT)) };
+        let Some(endpoint) = endpoint else {
+            return Err(no_route(route.leads_to.without_agent()));
+        };
         self.at_endpoint(endpoint).await.map(Into::into)
     }
 
@@ -183,10 +194,6 @@ async fn on_blocking_thread(
     let made = tokio::task::spawn_blocking(work).await;
     made.unwrap_or_else(|_| Err("its configuration cannot be read".to_owned()))
 }
-
-/// Why there is no route through an agent.
-const NO_AGENT: &str = "the Cluster has no kubeconfig (spec.config), its agent has opened no tunnel to this server, and \
-                        it has no agent endpoint (annotation platform.sh/direct-cluster-endpoint)";
 
 /// The 503 of a target without a usable route. It has no `Retry-After`: an operator must act first, and clients would
 /// retry for minutes before they report the reason.

@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use postern_auth::oidc::discovery::{self, Discovery};
 use postern_auth::oidc::jwks::{self, KeySet};
+use postern_kinds::base64_text;
 use postern_proxy::{Proxy, UpstreamAddresses};
 use postern_registry::actions::exchanges::IssuingCluster;
 use postern_registry::clock::Source;
@@ -98,7 +97,8 @@ impl Providers {
     }
 
     fn route(&self, ca_data: &str) -> Route {
-        let ca_pem = STANDARD.decode(ca_data).ok().filter(|pem| !pem.is_empty());
+        let ca_pem = base64_text::decode(ca_data).ok().filter(|pem| !pem.is_empty());
+        let ca_pem = ca_pem.map(|pem| pem.to_vec());
         Route::new(self.proxy.clone(), self.addresses.clone(), ca_pem)
     }
 
