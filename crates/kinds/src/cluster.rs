@@ -189,8 +189,9 @@ pub struct Spec {
 /// Whether a change is about more than the annotations of the direct endpoint and the status.
 fn changes_more_than_endpoint(new: &Draft<Fields>, old: &Draft<Fields>) -> bool {
     let others = |metadata: &ObjectMeta| {
+        let endpoint = endpoint_annotations(metadata);
         let mut annotations = metadata.annotations.clone();
-        annotations.retain(|name, _| !name.starts_with(DIRECT_ENDPOINT));
+        annotations.retain(|name, _| !endpoint.contains_key(name));
         annotations
     };
     let (metadata, before) = (&new.metadata, &old.metadata);
@@ -198,6 +199,8 @@ fn changes_more_than_endpoint(new: &Draft<Fields>, old: &Draft<Fields>) -> bool 
         || metadata.labels != before.labels
         || metadata.finalizers != before.finalizers
         || metadata.owner_references != before.owner_references
+        // They decide which fields the next apply of a manager removes.
+        || metadata.managed_fields != before.managed_fields
         || others(metadata) != others(before)
 }
 
@@ -257,7 +260,11 @@ impl Kind for Cluster {
 
     const KUBECONFIG: Option<KubeconfigOf<Spec>> = Some(|spec| spec.config.as_ref());
 
-    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
+        if !ctx.is_server {
+            new.fields.status.agents =
+                old.map(|old| old.fields.status.agents.clone()).unwrap_or_default();
+        }
         instance::drop_empty(&mut new.fields.spec.config);
         cluster_endpoint::prepare(&mut new.metadata);
     }

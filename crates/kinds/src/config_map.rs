@@ -1,4 +1,4 @@
-//! ConfigMap (core/v1), as in Kubernetes: configuration of a project. Generators of configuration, `kubectl apply --prune`
+//! `ConfigMap` (core/v1), as in Kubernetes: configuration of a project. Generators of configuration, `kubectl apply --prune`
 //! and helm's driver `configmap` keep their state in it.
 
 use std::collections::BTreeMap;

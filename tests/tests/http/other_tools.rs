@@ -285,6 +285,65 @@ async fn the_foreign_command_line_reads_templates() {
     }
 }
 
+fn ready(object: &Value) -> &Value {
+    let conditions = object["status"]["conditions"].as_array().unwrap();
+    conditions.iter().find(|one| one["type"] == "Ready").expect("the condition Ready")
+}
+
+/// kstatus takes an object without conditions as finished.
+#[tokio::test]
+async fn an_object_that_is_not_ready_says_so_in_a_condition() {
+    let server = Server::start().await;
+    let [admin, ..] = members(&server).await;
+    make(&admin, "clusters", "east", json!({})).await;
+    for kind in ["spaceinstances", "virtualclusterinstances"] {
+        let list = format!("{GROUP}/namespaces/{PROJECT}/{kind}");
+        let at = |cluster: &str| {
+            let mut at = json!({ "cluster": cluster, "namespace": "n" });
+            if kind == "virtualclusterinstances" {
+                at["virtualCluster"] = "v".into();
+            }
+            json!({ "spec": { "clusterRef": at } })
+        };
+        let made = create(&admin, &list, "one", at("west")).await;
+        assert_eq!(
+            (&made["status"]["phase"], &ready(&made)["status"]),
+            (&json!("Pending"), &json!("False"))
+        );
+        assert_eq!(ready(&made)["reason"], made["status"]["reason"]);
+        assert_eq!(ready(&made)["observedGeneration"], made["metadata"]["generation"]);
+        let changed = merge(&admin, &format!("{list}/one"), at("east")).await.expect(200);
+        assert_eq!(changed["metadata"]["generation"], 2);
+        assert_eq!(
+            (&ready(&changed)["observedGeneration"], &ready(&changed)["status"]),
+            (&json!(2), &json!("False"))
+        );
+        assert_eq!(ready(&changed)["lastTransitionTime"], ready(&made)["lastTransitionTime"]);
+        // A controller's report counts, and the server takes over again when it is gone.
+        let report = |conditions: Value| json!({ "status": { "conditions": conditions } });
+        let status = format!("{list}/one/status");
+        let one =
+            json!([{ "type": "Ready", "status": "True", "reason": "Reported", "message": "" }]);
+        let reported = merge(&admin, &status, report(one)).await.expect(200);
+        assert_eq!(
+            (&reported["status"]["phase"], &ready(&reported)["reason"]),
+            (&json!("Ready"), &json!("Reported"))
+        );
+        let cleared = merge(&admin, &status, report(json!([]))).await.expect(200);
+        assert_eq!(
+            (&cleared["status"]["phase"], &ready(&cleared)["status"]),
+            (&json!("Pending"), &json!("False"))
+        );
+    }
+    let cluster = admin.get(&path("clusters", "east")).send().await.expect(200);
+    assert_eq!(
+        (&cluster["status"]["phase"], &ready(&cluster)["reason"]),
+        (&json!("Pending"), &json!("NoAgent"))
+    );
+    let annotated = json!({ "metadata": { "annotations": { "platform.sh/direct-cluster-endpoint": "east.example.com" } } });
+    let _ = merge(&admin, &path("clusters", "east"), annotated).await;
+}
+
 fn hint(reply: &Response) -> String {
     failure(reply)
 }

@@ -68,8 +68,8 @@ impl Policy {
                 rules.push(of_resources(&[ALL], ALL, &[ALL], &[]));
                 rules.push(of_resources(&READ, "", &["namespaces"], &[namespace]));
             }
-            let named = [entry.project.as_str()];
-            let names = if entry.project == ALL { &[][..] } else { &named };
+            let one = [entry.project.as_str()];
+            let names = if entry.project == ALL { &[][..] } else { &one };
             rules.push(of_resources(&READ, MANAGEMENT_V1.group, &["projects"], names));
             rules.push(of_resources(&[ALL], MANAGEMENT_V1.group, &["projects/*"], names));
         }
@@ -79,8 +79,8 @@ impl Policy {
             .iter()
             .map(|one| ("virtualclusterinstances", &one.project, &one.virtual_cluster));
         for (kind, _, name) in spaces.chain(clusters).filter(|(_, project, _)| is_of(project)) {
-            let named = [name.as_str()];
-            let names = if name == ALL { &[][..] } else { &named };
+            let one = [name.as_str()];
+            let names = if name == ALL { &[][..] } else { &one };
             rules.push(of_resources(&READ, MANAGEMENT_V1.group, &[kind], names));
         }
         if source.allow_platform_cli {
@@ -160,9 +160,8 @@ fn meet(one: &PolicyRule, other: &PolicyRule) -> Option<PolicyRule> {
     let non_resource_urls = in_both(&one.non_resource_urls, &other.non_resource_urls, meet_path);
     let resource_names = names_in_both(&one.resource_names, &other.resource_names);
     let has_names = !one.resource_names.is_empty() && !other.resource_names.is_empty();
-    let is_of_resources = !api_groups.is_empty()
-        && !resources.is_empty()
-        && !(has_names && resource_names.is_empty());
+    let has_no_object = has_names && resource_names.is_empty();
+    let is_of_resources = !(api_groups.is_empty() || resources.is_empty() || has_no_object);
     let is_something = !verbs.is_empty() && (is_of_resources || !non_resource_urls.is_empty());
     is_something.then_some(PolicyRule {
         verbs,
@@ -181,7 +180,7 @@ fn expand_subresources(rule: &mut PolicyRule) -> bool {
     for plural in patterns.iter().filter_map(|pattern| pattern.strip_suffix("/*")) {
         let kinds = postern_kinds::all().iter().map(|kind| kind.info());
         let of_kind = kinds.filter(|info| info.plural == plural);
-        let known = of_kind.flat_map(|info| info.subresources());
+        let known = of_kind.flat_map(postern_kinds::Info::subresources);
         resources.extend(known.map(|subresource| format!("{plural}/{subresource}")));
     }
     resources.sort_unstable();

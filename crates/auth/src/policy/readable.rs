@@ -141,8 +141,8 @@ impl Policy {
         let concerned = self.index.of(identity);
         // A role in a namespace is also about the Namespace itself.
         let is_namespaces = (group, resource) == ("", "namespaces");
-        let in_namespaces = is_namespaces || possible != Some(false);
-        let concerned = concerned.filter(|all| all.concern(group, resource, in_namespaces));
+        let can_be_in_one = is_namespaces || possible != Some(false);
+        let concerned = concerned.filter(|all| all.concern(group, resource, can_be_in_one));
         let granted: Vec<_> = concerned.flat_map(|grants| grants.granted(question)).collect();
         let mut objects = Named::default();
         for (namespace, granted) in &granted {

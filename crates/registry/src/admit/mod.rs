@@ -40,7 +40,7 @@ pub(crate) use self::members::Member;
 pub(crate) use self::metadata::set_namespace;
 use self::metadata::{check_uid, init_system_metadata, keep_system_metadata};
 pub(crate) use self::migrate::{MigratedSecret, Migration, migrate};
-use self::phase::set_phase;
+use self::phase::{observe_generation, set_phase};
 use self::rights::check_rights;
 pub use self::view::KeyPolicy;
 use self::view::NewSecrets;
@@ -255,6 +255,7 @@ pub(crate) fn update(
     if new_secret || is_blind || desired_state_differs(&object, old) {
         object.metadata.generation += 1;
     }
+    observe_generation(kind, &mut object);
     let written = SideData { owner_uid: prepared.owner_uid, write_only, secrets };
     write_for(view, permit, object, previous, Some(written))
 }

@@ -1,6 +1,6 @@
-//! The phase in the status of clusters and instances, which the gateway reaches. If the object has the condition
-//! `Ready`, the phase follows from it. Otherwise it tells whether a usable kubeconfig or an agent exists. The condition
-//! `Connected` of a Cluster says by which route it is reached.
+//! The phase in the status of clusters and instances, which the gateway reaches. If an agent or a controller has reported
+//! the condition `Ready`, the phase follows from it. Otherwise it tells whether a usable kubeconfig or an agent exists, and
+//! the server writes the condition. The condition `Connected` of a Cluster says by which route it is reached.
 //!
 //! Every write of the object sets it. When a Cluster or a Secret changes, a controller writes the objects again that
 //! depend on it.
@@ -29,17 +29,71 @@ struct Phase {
     message: String,
 }
 
+/// The reason of a phase that the server has found itself. A condition `Ready` with another reason is a report of an agent
+/// or a controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    RouteFound,
+    NoCluster,
+    ClusterNotFound,
+    ClusterUnreadable,
+    ClusterNotReady,
+    SecretNotFound,
+    SecretUnreadable,
+    InvalidKubeconfig,
+    NoAgent,
+    Disconnected,
+}
+
+impl Reason {
+    const ALL: [Self; 10] = [
+        Self::RouteFound,
+        Self::NoCluster,
+        Self::ClusterNotFound,
+        Self::ClusterUnreadable,
+        Self::ClusterNotReady,
+        Self::SecretNotFound,
+        Self::SecretUnreadable,
+        Self::InvalidKubeconfig,
+        Self::NoAgent,
+        Self::Disconnected,
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::RouteFound => "RouteFound",
+            Self::NoCluster => "NoCluster",
+            Self::ClusterNotFound => "ClusterNotFound",
+            Self::ClusterUnreadable => "ClusterUnreadable",
+            Self::ClusterNotReady => "ClusterNotReady",
+            Self::SecretNotFound => "SecretNotFound",
+            Self::SecretUnreadable => "SecretUnreadable",
+            Self::InvalidKubeconfig => "InvalidKubeconfig",
+            Self::NoAgent => "NoAgent",
+            Self::Disconnected => "Disconnected",
+        }
+    }
+
+    fn of(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
+    }
+}
+
 impl Phase {
-    fn new(name: &'static str, reason: &str, message: impl Into<String>) -> Self {
-        Self { name, reason: reason.to_owned(), message: message.into() }
+    fn new(name: &'static str, reason: Reason, message: impl Into<String>) -> Self {
+        Self { name, reason: reason.as_str().to_owned(), message: message.into() }
     }
 
     fn ready() -> Self {
-        Self::new("Ready", "", "")
+        Self { name: READY, reason: String::new(), message: String::new() }
     }
 
-    fn pending(reason: &str, message: impl Into<String>) -> Self {
+    fn pending(reason: Reason, message: impl Into<String>) -> Self {
         Self::new("Pending", reason, message)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.name == READY
     }
 }
 
@@ -60,6 +114,7 @@ pub(super) fn set_phase(
     }
     let found = disconnected(object).filter(|_| is_cluster).or_else(|| by_condition(object));
     let found = found.unwrap_or_else(|| by_connection(view, kind, object));
+    set_ready(object, old, &found, view.now);
     let status = object.fields.entry("status").or_insert_with(|| Value::Object(Map::new()));
     let Some(status) = status.as_object_mut() else { return };
     let Phase { name: phase, reason, message } = found;
@@ -116,12 +171,68 @@ fn connected_agents(cluster: &Object) -> Vec<String> {
     names
 }
 
+/// Sets the generation in the condition `Ready` of the server, once the generation of the object is known.
+pub(super) fn observe_generation(kind: &'static dyn AnyKind, object: &mut Object) {
+    if !kind.has_phase() {
+        return;
+    }
+    let generation = object.metadata.generation;
+    let mut conditions = conditions_of(object);
+    let ready = conditions.iter_mut().find(|one| one.r#type == READY && !is_reported(one));
+    if let Some(ready) = ready.filter(|ready| ready.observed_generation != Some(generation)) {
+        ready.observed_generation = Some(generation);
+        set_conditions(object, &conditions);
+    }
+}
+
+/// The conditions of an object.
+fn conditions_of(object: &Object) -> Vec<Condition> {
+    let conditions = object.fields.get("status").and_then(|status| status.get("conditions"));
+    conditions.and_then(|found| Vec::<Condition>::deserialize(found).ok()).unwrap_or_default()
+}
+
+fn set_conditions(object: &mut Object, conditions: &[Condition]) {
+    let Ok(conditions) = serde_json::to_value(conditions) else { return };
+    let status = object.fields.entry("status").or_insert_with(|| Value::Object(Map::new()));
+    if let Some(status) = status.as_object_mut() {
+        status.insert("conditions".to_owned(), conditions);
+    }
+}
+
+/// Whether an agent or a controller has reported a condition.
+fn is_reported(condition: &Condition) -> bool {
+    Reason::of(&condition.reason).is_none()
+}
+
+/// Sets the condition `Ready` of an object to what its phase says, so that clients that wait for conditions wait. A
+/// reported condition stays, unless it says that the object is ready and the phase does not.
+fn set_ready(object: &mut Object, old: Option<&Object>, phase: &Phase, now: Timestamp) {
+    let mut conditions = conditions_of(object);
+    let is_kept = |one: &Condition| is_reported(one) && (one.status != "True" || phase.is_ready());
+    if conditions.iter().any(|one| one.r#type == READY && is_kept(one)) {
+        return;
+    }
+    let reason = if phase.is_ready() { Reason::RouteFound.as_str() } else { phase.reason.as_str() };
+    let mut new = Condition {
+        r#type: READY.to_owned(),
+        status: if phase.is_ready() { "True" } else { "False" }.to_owned(),
+        observed_generation: Some(object.metadata.generation),
+        last_transition_time: Some(now),
+        reason: reason.to_owned(),
+        message: phase.message.clone(),
+    };
+    let before = old.map(conditions_of).unwrap_or_default();
+    let before = before.iter().find(|one| one.r#type == READY);
+    if let Some(before) = before.filter(|before| before.status == new.status) {
+        new.last_transition_time = before.last_transition_time.or(new.last_transition_time);
+    }
+    conditions.retain(|one| one.r#type != READY);
+    conditions.push(new);
+    set_conditions(object, &conditions);
+}
+
 /// Sets the condition `Connected` of a Cluster. Its time is the one since which the route is the same.
 fn set_connected(cluster: &mut Object, old: Option<&Object>, now: Timestamp) {
-    let conditions_of = |object: &Object| {
-        let conditions = object.fields.get("status").and_then(|status| status.get("conditions"));
-        conditions.and_then(|found| Vec::<Condition>::deserialize(found).ok()).unwrap_or_default()
-    };
     let (route, message) = route_of(cluster);
     let mut new = Condition {
         r#type: CONNECTED.to_owned(),
@@ -140,11 +251,7 @@ fn set_connected(cluster: &mut Object, old: Option<&Object>, now: Timestamp) {
     let mut conditions = conditions_of(cluster);
     conditions.retain(|one| one.r#type != CONNECTED);
     conditions.push(new);
-    let Ok(conditions) = serde_json::to_value(conditions) else { return };
-    let status = cluster.fields.entry("status").or_insert_with(|| Value::Object(Map::new()));
-    if let Some(status) = status.as_object_mut() {
-        status.insert("conditions".to_owned(), conditions);
-    }
+    set_conditions(cluster, &conditions);
 }
 
 /// The phase of a Cluster without a route, to which an agent once was connected. Its condition `Ready` is that of an agent
@@ -156,14 +263,14 @@ fn disconnected(cluster: &Object) -> Option<Phase> {
         |one: &Condition| one.r#type == TUNNEL || one.r#type == READY && one.status == "True";
     let had_agent = conditions.iter().any(is_report);
     let lost = conditions.iter().find(|one| one.r#type == CONNECTED && one.status == "False")?;
-    had_agent.then(|| Phase::pending("Disconnected", lost.message.clone()))
+    had_agent.then(|| Phase::pending(Reason::Disconnected, lost.message.clone()))
 }
 
-/// The phase from the condition `Ready` of an object.
+/// The phase from a reported condition `Ready` of an object.
 fn by_condition(object: &Object) -> Option<Phase> {
     let conditions = object.fields.get("status")?.get("conditions")?;
     let conditions = Vec::<Condition>::deserialize(conditions).ok()?;
-    let ready = conditions.into_iter().find(|one| one.r#type == READY)?;
+    let ready = conditions.into_iter().find(|one| one.r#type == READY && is_reported(one))?;
     let phase = match ready.status.as_str() {
         "True" => return Some(Phase::ready()),
         "False" => "Failed",
@@ -181,27 +288,25 @@ fn by_connection(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &
         return by_agent(object, None);
     }
     let Some(name) = kind.on_cluster(object).filter(|name| !name.is_empty()) else {
-        return Phase::pending("NoCluster", "spec.clusterRef.cluster is empty");
+        return Phase::pending(Reason::NoCluster, "spec.clusterRef.cluster is empty");
     };
     let cluster = match view.read(&Cluster, None, &name) {
         Ok(Some(cluster)) => cluster.object,
         Ok(None) => {
             let message = format!("the cluster \"{name}\" does not exist");
-            return Phase::pending("ClusterNotFound", message);
+            return Phase::pending(Reason::ClusterNotFound, message);
         }
         Err(_) => {
             let message = format!("the cluster \"{name}\" is corrupt");
-            return Phase::pending("ClusterUnreadable", message);
+            return Phase::pending(Reason::ClusterUnreadable, message);
         }
     };
     // A space is part of its cluster. A virtual cluster without a kubeconfig is reached only through the agent.
     match Cluster.kubeconfig(&cluster).filter(|_| !kind.may_have_kubeconfig()) {
-        Some(config) if by_kubeconfig(view, &config, "").name == Phase::ready().name => {
-            Phase::ready()
-        }
+        Some(config) if by_kubeconfig(view, &config, "").is_ready() => Phase::ready(),
         // Readers of an instance may not be readers of its cluster.
         Some(_) => Phase::pending(
-            "ClusterNotReady",
+            Reason::ClusterNotReady,
             format!(
                 "the kubeconfig of the cluster \"{name}\" cannot be used: its Cluster says why"
             ),
@@ -218,18 +323,18 @@ fn by_kubeconfig(view: &AdmissionView<'_>, config: &KubeconfigRef, namespace: &s
             let message = format!(
                 "the Secret \"{name}\" with the kubeconfig does not exist in the namespace {namespace}"
             );
-            return Phase::pending("SecretNotFound", message);
+            return Phase::pending(Reason::SecretNotFound, message);
         }
         Err(_) => {
             let message = format!("the Secret \"{name}\" with the kubeconfig is corrupt");
-            return Phase::pending("SecretUnreadable", message);
+            return Phase::pending(Reason::SecretUnreadable, message);
         }
     };
     let spec = secret::Spec::deserialize(&secret.fields).unwrap_or_default();
     match Kubeconfig::of_secret(&spec, config.key_or_default()) {
         Ok(_) => Phase::ready(),
         Err(why) => {
-            Phase::new("Failed", "InvalidKubeconfig", format!("the Secret \"{name}\": {why}"))
+            Phase::new("Failed", Reason::InvalidKubeconfig, format!("the Secret \"{name}\": {why}"))
         }
     }
 }
@@ -256,7 +361,7 @@ fn by_agent(cluster: &Object, instance: Option<(&'static dyn AnyKind, &str)>) ->
              its address"
         ),
     };
-    Phase::pending("NoAgent", message)
+    Phase::pending(Reason::NoAgent, message)
 }
 
 #[cfg(test)]
@@ -272,18 +377,16 @@ mod tests {
             Object::from_value(value).unwrap()
         };
         let condition = |of: &str, status: &str| json!({ "type": of, "status": status, "reason": "R", "message": "m" });
+        let reported = |name| Phase { name, reason: "R".to_owned(), message: "m".to_owned() };
+        let own =
+            json!({ "type": "Ready", "status": "False", "reason": "NoAgent", "message": "m" });
         for (status, phase) in [
             (json!({}), None),
+            (json!({ "conditions": [own] }), None),
             (json!({ "conditions": [condition("Other", "False")] }), None),
             (json!({ "conditions": [condition("Ready", "True")] }), Some(Phase::ready())),
-            (
-                json!({ "conditions": [condition("Ready", "False")] }),
-                Some(Phase::new("Failed", "R", "m")),
-            ),
-            (
-                json!({ "conditions": [condition("Ready", "Unknown")] }),
-                Some(Phase::new("Pending", "R", "m")),
-            ),
+            (json!({ "conditions": [condition("Ready", "False")] }), Some(reported("Failed"))),
+            (json!({ "conditions": [condition("Ready", "Unknown")] }), Some(reported("Pending"))),
         ] {
             assert_eq!(by_condition(&object(status.clone())), phase, "{status}");
         }

@@ -78,11 +78,12 @@ impl Coverage {
             Verb::DeleteCollection => hides(target.kind),
             _ => false,
         };
-        if target.action.is_none() && is_filtered {
+        let is_allowed = || policy.decide(identity, &attributes) == Decision::Allow;
+        // As in Kubernetes, the right to list namespaces is one to all of them. Other callers get a filtered list.
+        if target.action.is_none() && is_filtered && (hides(target.kind) || !is_allowed()) {
             return Self::of_list(policy, identity, target);
         }
-        let allowed = policy.decide(identity, &attributes) == Decision::Allow;
-        if allowed && is_in_scope(policy, identity, target) {
+        if is_allowed() && is_in_scope(policy, identity, target) {
             return Ok(Self::All);
         }
         if may_write_part(policy, identity, target) {

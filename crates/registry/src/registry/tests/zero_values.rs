@@ -105,7 +105,7 @@ impl Fixture {
             force: false,
         };
         let (object, _) = operations::apply(&self.registry, &permit, &applied).await?;
-        Ok(serde_json::from_slice(object.json()).unwrap())
+        Ok(postern_meta::decode::decode_typed(object.json()).unwrap())
     }
 }
 
