@@ -49,8 +49,8 @@ async fn text_of_a_secret_is_encoded_into_its_data_and_never_returned() {
         assert_eq!(fields["f:data"], json!({ "f:a": {}, "f:b": {} }), "{fields}");
         let again = apply(&client, &path, kind, &object).send().await.expect(200);
         assert_eq!(again, made, "{kind}: an apply that changes nothing");
-        let patch = json!({ "spec": { "stringData": { "c": "three" } } });
-        let patched = client.patch(&path, "merge-patch", &patch).send().await.expect(200);
+        let change = json!({ "spec": { "stringData": { "c": "three" } } });
+        let patched = client.patch(&path, "merge-patch", &change).send().await.expect(200);
         assert_eq!(patched["spec"]["data"]["c"], "dGhyZWU=");
         assert_eq!(patched["spec"]["data"]["a"], "MQ==");
         let read = client.get(&path).send().await;
@@ -84,9 +84,9 @@ async fn a_synced_secret_takes_no_text() {
         "{text}"
     );
     client.post(&list).json(&synced(json!({}))).send().await.expect(201);
-    let patch = json!({ "spec": { "stringData": { "b": "two" } } });
+    let change = json!({ "spec": { "stringData": { "b": "two" } } });
     let path = format!("{list}/copy");
-    let text = failure(&client.patch(&path, "merge-patch", &patch).send().await);
+    let text = failure(&client.patch(&path, "merge-patch", &change).send().await);
     assert!(
         text.starts_with("422 Invalid\n") && text.contains("\"field\":\"spec.stringData\""),
         "{text}"
@@ -128,8 +128,8 @@ async fn an_explicit_zero_is_there_until_its_owner_removes_it() {
     put["spec"]["disabled"] = false.into();
     let put = client.put(&path).json(&put).send().await.expect(200);
     assert_eq!(put["spec"]["disabled"], false);
-    let patch = json!({ "spec": { "groups": [], "displayName": "" } });
-    let patched = client.patch(&path, "merge-patch", &patch).send().await.expect(200);
+    let change = json!({ "spec": { "groups": [], "displayName": "" } });
+    let patched = client.patch(&path, "merge-patch", &change).send().await.expect(200);
     assert_eq!(
         patched["spec"],
         json!({ "disabled": false, "displayName": "", "groups": [], "email": "a@example.com" })

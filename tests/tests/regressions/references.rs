@@ -103,6 +103,10 @@ async fn a_space_does_not_name_the_secret_of_its_cluster() {
     found.assert_none();
 }
 
+/// A certificate authority in PEM, and then in base64.
+const PEM: &str =
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCmFHVnNiRzg9Ci0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K";
+
 #[tokio::test]
 async fn an_agent_changes_its_endpoint_and_nothing_else() {
     let server = Server::start().await;
@@ -127,13 +131,24 @@ async fn an_agent_changes_its_endpoint_and_nothing_else() {
         json!({ "metadata": { "annotations": { "a": "b" } } }),
         json!({ "metadata": { "finalizers": ["example.com/stay"] } }),
         json!({ "metadata": { "annotations": { endpoint: "thief:443" } }, "spec": { "connection": "Endpoint" } }),
+        json!({ "metadata": { "annotations": { format!("{endpoint}-x"): "b" } } }),
+        // These decide what the next apply of the manager removes, or leaves.
+        json!({ "metadata": { "managedFields": [{}] } }),
+        json!({ "metadata": { "managedFields": [{
+            "manager": "gitops", "operation": "Apply", "apiVersion": "management.platform.sh/v1",
+            "time": "2026-11-29T09:00:00Z", "fieldsType": "FieldsV1",
+            "fieldsV1": { "f:spec": { "f:displayName": {}, "f:connection": {} } },
+        }] } }),
     ] {
         found.check_code(&merge(&agent, &edge, change.clone()).await, &[403], &change.to_string());
     }
+    let forged = json!({ "status": { "agents": [{ "name": "forged", "server": "nowhere:1" }] } });
+    let status = format!("{edge}/status");
+    agent.patch(&status, "merge-patch", &forged).send().await.expect(200);
+    let stored = admin.get(&edge).send().await.expect(200);
+    found.check(stored["status"]["agents"].is_null(), format!("the agents: {}", stored["status"]));
     // As agents of the version before do it.
-    const PEM: &str =
-        "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCmFHVnNiRzg9Ci0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K";
-    let patch = json!({ "metadata": { "annotations": { endpoint: "one:443", format!("{endpoint}-ca-data"): pem } } });
+    let patch = json!({ "metadata": { "annotations": { endpoint: "one:443", format!("{endpoint}-ca-data"): PEM } } });
     found.check_code(&merge(&agent, &edge, patch).await, &[200], "the annotations of the endpoint");
     // As agents do it now.
     let body = json!({

@@ -550,6 +550,37 @@ async fn a_cluster_is_an_issuer_that_is_reached_by_its_kubeconfig() {
     assert_eq!(provider.asked("/openid/v1/jwks"), 2);
 }
 
+/// Neither the answer nor the time tells that a workload identity, or its cluster, exists.
+#[tokio::test]
+async fn a_workload_identity_of_a_cluster_is_told_by_no_answer() {
+    let workloads = Workloads::start().await;
+    add_cluster(&workloads).await;
+    let down = IdentityProvider::start().await;
+    let issuer = json!({ "type": "Generic", "issuer": down.issuer(), "caData": down.ca_data() });
+    make(&workloads.admin, "trustedissuers", "down", issuer).await;
+    let answers = async |token: &str| {
+        let mut answers = Vec::new();
+        for audience in ["pod", "guess"] {
+            let answer = workloads.send(&exchange_form(token, audience)).await;
+            answers.push((answer.status, answer.json()));
+        }
+        let [one, other] = &answers[..] else { panic!("two answers") };
+        assert_eq!(one, other);
+        one.0
+    };
+    let of_cluster = workloads.provider.token(&json!({ "iss": OF_CLUSTER, "aud": "x" }));
+    assert_eq!(answers(&of_cluster).await, 400);
+    // Both have asked the cluster, so they take as long as it does.
+    assert!(workloads.provider.asked("/.well-known/openid-configuration") > 0);
+    // It was there before, and its keys are replaced while it is down.
+    assert_eq!(answers(&down.token(&claims())).await, 400);
+    down.set(|state| {
+        state.raw.insert("/keys", Raw::of(503, "down"));
+        state.header = json!({ "kid": "new" });
+    });
+    assert_eq!(answers(&down.token(&claims())).await, 503);
+}
+
 #[tokio::test]
 async fn only_keys_with_a_known_thumbprint_count() {
     let workloads = Workloads::start().await;

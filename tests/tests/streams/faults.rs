@@ -158,9 +158,9 @@ async fn the_last_bytes_before_an_abrupt_end_arrive_both_ways() {
             stream.flush().await.unwrap();
             // Only TCP ends: the kernel does so for a process that dies.
             stream.get_mut().0.shutdown().await.unwrap();
-            let heard = || upstream.signals.heard.lock().unwrap().pop();
-            let heard = wait::until("the upstream", async || heard()).await;
-            assert_eq!(heard, said.len(), "{} {round}", way.name);
+            let received = || upstream.signals.heard.lock().unwrap().pop();
+            let bytes = wait::until("the upstream", async || received()).await;
+            assert_eq!(bytes, said.len(), "{} {round}", way.name);
         }
         way.works().await;
     }

@@ -23,6 +23,9 @@ const MANAGER: &str = "postern-exchange";
 /// The type of exchanged keys.
 const TYPE: &str = "Other";
 
+/// The most trusted issuers that are looked through for the one that a token names.
+const MAX_LISTED: usize = 200;
+
 /// Characters of a subject that is recorded.
 const MAX_SUBJECT_CHARS: usize = 256;
 
@@ -38,7 +41,14 @@ pub struct Accepting {
     issuer_uid: String,
     binding: Binding,
     /// The trusted issuer.
-    pub issuer: trusted_issuer::Spec,
+    pub issuer: TokenIssuer,
+}
+
+/// A trusted issuer, as it is stored now.
+#[derive(Clone)]
+pub struct TokenIssuer {
+    /// What it says.
+    pub spec: trusted_issuer::Spec,
     /// The Cluster that is the issuer, if one is.
     pub cluster: Option<IssuingCluster>,
 }
@@ -144,8 +154,19 @@ pub async fn accepting(registry: &Registry, name: &str) -> Result<Accepting, NoK
         issuer_type,
         issuer_uid: issuer.metadata.uid.clone(),
         binding,
-        cluster: issuing_cluster(registry, &issuer)?,
-        issuer: issuer.spec,
+        issuer: TokenIssuer { cluster: issuing_cluster(registry, &issuer)?, spec: issuer.spec },
+    })
+}
+
+/// The first enabled trusted issuer whose tokens name this issuer. Of many issuers, the first are looked at.
+pub fn enabled_issuer(registry: &Registry, issuer: &str) -> Option<TokenIssuer> {
+    let issuers = registry.page_to_decide(&TrustedIssuer, None, MAX_LISTED);
+    let mut issuers =
+        issuers.iter().filter_map(|one| one.part::<Stored<trusted_issuer::Spec>>().ok());
+    issuers.find_map(|one| {
+        let is_enabled = !one.spec.disabled && !one.metadata.is_terminating();
+        let cluster = issuing_cluster(registry, &one).ok()?;
+        (is_enabled && one.spec.issuer == issuer).then_some(TokenIssuer { spec: one.spec, cluster })
     })
 }
 
@@ -198,10 +219,10 @@ impl Accepting {
         self.uid == earlier.uid
             && self.issuer_uid == earlier.issuer_uid
             && self.spec.issuer == earlier.spec.issuer
-            && self.issuer.issuer == earlier.issuer.issuer
-            && self.issuer.ca_data == earlier.issuer.ca_data
-            && self.issuer.key_thumbprints == earlier.issuer.key_thumbprints
-            && self.cluster == earlier.cluster
+            && self.issuer.spec.issuer == earlier.issuer.spec.issuer
+            && self.issuer.spec.ca_data == earlier.issuer.spec.ca_data
+            && self.issuer.spec.key_thumbprints == earlier.issuer.spec.key_thumbprints
+            && self.issuer.cluster == earlier.issuer.cluster
     }
 
     /// The seconds until the end of the access key that created the workload identity; `None` if its keys do not end with

@@ -1,9 +1,9 @@
 //! A rate limit on the records of failed authentications.
 //!
 //! Any client can fail any number of times. If each failure were recorded, one client could rotate away all older
-//! records. So the first 1000 failures are recorded one by one, and the first 200 of one address. After that, one failure
-//! in ten seconds is recorded, with the number of omitted ones. With at most 1 KiB each, this is 9 MB a day. A client at
-//! one address does not keep the failures of others out of the log.
+//! records. So the first 1000 failures are recorded one by one, of which one address has 200 in an hour, and a network of
+//! 48 bits of IPv6 has 300. Each hour adds 360. So no client keeps the failures of others out of the log. Beyond that, one
+//! failure in ten seconds is recorded, with the number of omitted ones. With at most 1 KiB each, all this is 18 MB a day.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,8 +14,11 @@ use postern_listen::network;
 /// The number of failures that are recorded one by one.
 const BURST: u64 = 1000;
 
-/// The number of those that one address may have in an hour.
+/// The number of those that one address may have in an hour: fewer than are added.
 const BURST_OF_ADDRESS: u64 = 200;
+
+/// The number of those that a network of 48 bits of IPv6 may have in an hour: fewer than are added.
+const BURST_OF_SITE: u64 = 300;
 const HOUR_SECONDS: i64 = 3600;
 
 /// The seconds between two recorded failures after the burst.
@@ -37,6 +40,8 @@ struct State {
     /// The recorded failures of each address since then, in seconds since 1970. There are no more addresses than records.
     since: i64,
     of_address: HashMap<IpAddr, u64>,
+    /// The same of each network of 48 bits.
+    of_site: HashMap<u128, u64>,
     /// When a failure of an address beyond its burst was recorded last.
     beyond_at: i64,
 }
@@ -52,21 +57,35 @@ impl State {
         if now.saturating_sub(self.since) >= HOUR_SECONDS {
             self.since = now;
             self.of_address.clear();
+            self.of_site.clear();
         }
     }
 
-    /// Whether an address has failures left to record, or it is time for one that has not.
+    /// Whether an address has failures left to record, or it is time for one that has not. The latter takes no token: the
+    /// tokens are for others.
     fn admits(&mut self, address: IpAddr, now: i64) -> bool {
-        let own = self.of_address.get(&address).copied().unwrap_or_default();
-        let passed = u64::try_from(now.saturating_sub(self.beyond_at)).unwrap_or(0);
-        let is_beyond = own >= BURST_OF_ADDRESS;
-        if self.tokens == 0 || (is_beyond && passed < SECONDS_FOR_ONE) {
+        let network = network(address);
+        let site = match address {
+            IpAddr::V6(v6) => Some(v6.to_bits() >> 80),
+            IpAddr::V4(_) => None,
+        };
+        let of_address = self.of_address.get(&network).copied().unwrap_or_default();
+        let of_site = site.and_then(|site| self.of_site.get(&site)).copied().unwrap_or_default();
+        if of_address >= BURST_OF_ADDRESS || of_site >= BURST_OF_SITE {
+            let passed = u64::try_from(now.saturating_sub(self.beyond_at)).unwrap_or(0);
+            let is_due = passed >= SECONDS_FOR_ONE;
+            if is_due {
+                self.beyond_at = now;
+            }
+            return is_due;
+        }
+        if self.tokens == 0 {
             return false;
         }
-        if is_beyond {
-            self.beyond_at = now;
-        } else {
-            self.of_address.insert(address, own + 1);
+        self.tokens -= 1;
+        self.of_address.insert(network, of_address + 1);
+        if let Some(site) = site {
+            self.of_site.insert(site, of_site + 1);
         }
         true
     }
@@ -81,6 +100,7 @@ impl AuthenticationFailures {
             omitted: 0,
             since: now_unix_seconds,
             of_address: HashMap::new(),
+            of_site: HashMap::new(),
             beyond_at: now_unix_seconds,
         };
         Self { state: Mutex::new(state) }
@@ -96,11 +116,10 @@ impl AuthenticationFailures {
     ) -> Option<u64> {
         let mut state = self.state.lock();
         state.refill(now_unix_seconds);
-        if !has_room || !state.admits(network(address), now_unix_seconds) {
+        if !has_room || !state.admits(address.to_canonical(), now_unix_seconds) {
             state.omitted += 1;
             return None;
         }
-        state.tokens -= 1;
         Some(std::mem::take(&mut state.omitted))
     }
 }
@@ -136,7 +155,7 @@ mod tests {
         let of_all = (0..BURST).filter(|number| {
             failures.note(address(number / BURST_OF_ADDRESS), 86_400, true).is_some()
         });
-        assert_eq!(of_all.count() as u64, BURST - BURST_OF_ADDRESS - 1);
+        assert_eq!(of_all.count() as u64, BURST - BURST_OF_ADDRESS);
     }
 
     #[test]
@@ -149,5 +168,26 @@ mod tests {
         assert!(failures.note(address(2), 100, true).is_some());
         assert_eq!(flood(110), 1, "one in ten seconds");
         assert!(failures.note(address(2), 110, true).is_some());
+    }
+
+    /// One client has an address of IPv4, or a network of IPv6, and fails all day.
+    #[test]
+    fn a_client_that_fails_all_day_hides_no_failure_of_another() {
+        let of_v4 = |_: i64| address(1);
+        let of_v6 = |number: i64| {
+            let segment = u16::try_from(number % 1000).unwrap();
+            IpAddr::from([0x2001, 0xdb8, 1, segment, 0, 0, 0, 1])
+        };
+        for client in [&of_v4 as &dyn Fn(i64) -> IpAddr, &of_v6] {
+            let failures = AuthenticationFailures::new(0);
+            for now in 0..86_400 {
+                for number in 0..5 {
+                    let _ = failures.note(client(now * 5 + number), now, true);
+                }
+                if now % 600 == 0 {
+                    assert!(failures.note(address(2), now, true).is_some(), "after {now} s");
+                }
+            }
+        }
     }
 }

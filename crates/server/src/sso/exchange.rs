@@ -12,18 +12,19 @@ use postern_auth::oidc::jwt::{Claims, Expected, MAX_TOKEN_BYTES, TokenRefused, v
 use postern_flow::Requester;
 use postern_flow::Slot;
 use postern_kinds::Verb;
-use postern_kinds::trusted_issuer::{self, TrustedIssuer};
 use postern_listen::network;
 use postern_meta::decode::{Format, decode};
 use postern_meta::status::ApiError;
-use postern_registry::actions::exchanges::{Accepting, NoKey, accepting, exchange};
+use postern_registry::actions::exchanges::{
+    NoKey, TokenIssuer, accepting, enabled_issuer, exchange,
+};
 use serde_json::{Value, json};
 
 use super::command_line::{AUTHORIZATION_CODE, DEVICE_CODE, PENDING};
 use super::form::Form;
 use super::places::Busy;
 use super::providers::Provider;
-use super::{ANY_ADDRESS, EXCHANGES, MAX_LISTED, RETRY_AFTER_SECONDS, Sso, TOO_MANY, Uncounted};
+use super::{ANY_ADDRESS, EXCHANGES, RETRY_AFTER_SECONDS, Sso, TOO_MANY, Uncounted};
 use crate::audit::SignIn;
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
@@ -207,10 +208,13 @@ impl Sso {
             return Err(NotGiven::of(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", reason));
         }
         let form = self.arriving.form(head, body, network(address)).await?;
-        // Only the work of the store and of the issuer takes a place.
-        let _place = self.logins.take(EXCHANGES, network(address)).await?;
-        match form.get("grant_type") {
-            Some(TOKEN_EXCHANGE) => self.exchanged(&form, record).await,
+        // Only the work of the store takes a place. An issuer has places of its own, so that none waits for one while it
+        // holds another.
+        let grant = form.get("grant_type");
+        let place = || self.logins.take(EXCHANGES, network(address));
+        let _place = if grant == Some(TOKEN_EXCHANGE) { None } else { Some(place().await?) };
+        match grant {
+            Some(TOKEN_EXCHANGE) => self.exchanged(&form, address, record).await,
             Some(AUTHORIZATION_CODE) => self.given_for_code(&form, (head, address), record).await,
             Some(DEVICE_CODE) => self.given_for_device(&form, (head, address), record).await,
             Some(_) => {
@@ -222,7 +226,12 @@ impl Sso {
         }
     }
 
-    async fn exchanged(&self, form: &Form, record: &mut SignIn) -> Result<Value, NotGiven> {
+    async fn exchanged(
+        &self,
+        form: &Form,
+        address: IpAddr,
+        record: &mut SignIn,
+    ) -> Result<Value, NotGiven> {
         let required = |name: &str| {
             form.get(name).ok_or_else(|| NotGiven::request(&format!("{name} is missing")))
         };
@@ -241,19 +250,28 @@ impl Sso {
         if form.get("requested_token_type").is_some_and(|wanted| wanted != ISSUED_TYPE) {
             return Err(NotGiven::request("requested_token_type must be that of an access token"));
         }
-        let by = match accepting(&self.registry, name).await {
+        let accepting = match accepting(&self.registry, name).await {
             Err(NoKey::Failed(error)) => return Err(NoKey::Failed(error).into()),
-            Ok(by) if by.cluster.is_some() => by,
-            Ok(by) if claimed_issuer(token).as_ref() == Some(&by.issuer.issuer) => by,
-            other => {
-                self.ask_claimed_issuer(token).await?;
-                let why = other.err().map(NotGiven::from);
-                return Err(why.unwrap_or_else(|| NotGiven::grant(TokenRefused::Issuer)));
-            }
+            accepting => accepting,
         };
+        // The token alone decides which issuer is asked. So an issuer that does not answer, or answers late, does not tell
+        // which workload identities exist.
+        let claimed =
+            claimed_issuer(token).ok_or_else(|| NotGiven::grant(TokenRefused::Malformed))?;
+        let issuer = match &accepting {
+            Ok(by) if by.issuer.spec.issuer == claimed => Some(by.issuer.clone()),
+            _ => enabled_issuer(&self.registry, &claimed),
+        };
+        let issuer = issuer.ok_or_else(|| NotGiven::grant(TokenRefused::Issuer))?;
+        let claims = self.verified(&issuer, token).await;
+        let by = accepting?;
         record.set_connector(name);
-        let claims = self.verified(&by, token).await?;
+        let claims = claims?;
+        if by.issuer.spec.issuer != claimed {
+            return Err(NotGiven::grant(TokenRefused::Issuer));
+        }
         by.check(&claims.all)?;
+        let _place = self.logins.take(EXCHANGES, network(address)).await?;
         let owner = by.owner_name(&self.registry)?;
         let admitted = record.admit(Some(&owner));
         admitted.map_err(|error| NotGiven::unavailable(&error.status().message))?;
@@ -279,52 +297,36 @@ impl Sso {
         Ok(slot)
     }
 
-    /// Asks the trusted issuer that a token names for its keys, although no workload identity of the request accepts it.
-    /// So a client does not learn from an issuer that does not answer which workload identities exist.
-    async fn ask_claimed_issuer(&self, token: &str) -> Result<(), NotGiven> {
-        let Some(claimed) = claimed_issuer(token) else { return Ok(()) };
-        let issuers = self.registry.page_to_decide(&TrustedIssuer, None, MAX_LISTED);
-        let issuers = issuers.iter().filter_map(|one| one.part::<StoredIssuer>().ok());
-        let named = |one: &StoredIssuer| {
-            one.spec.issuer == claimed && one.spec.cluster.is_empty() && !one.spec.disabled
+    /// The claims of a token of a trusted issuer.
+    async fn verified(&self, issuer: &TokenIssuer, token: &str) -> Result<Claims, NotGiven> {
+        let Some(cluster) = &issuer.cluster else {
+            let _place = self.issuers.take(&issuer.spec.issuer, ANY_ADDRESS).await?;
+            let provider = self.providers.of_issuer(&issuer.spec.issuer, &issuer.spec.ca_data);
+            return self.verified_by(issuer, &provider, token).await;
         };
-        let Some(StoredIssuer { spec }) = issuers.into_iter().find(named) else { return Ok(()) };
-        let _place = self.issuers.take(&spec.issuer, ANY_ADDRESS).await?;
-        let provider = self.providers.of_issuer(&spec.issuer, &spec.ca_data);
-        provider.keys().await.map_err(NotGiven::of_issuer)?;
-        Ok(())
-    }
-
-    /// The claims of a token of the trusted issuer.
-    async fn verified(&self, by: &Accepting, token: &str) -> Result<Claims, NotGiven> {
-        let Some(cluster) = &by.cluster else {
-            let _place = self.issuers.take(&by.issuer.issuer, ANY_ADDRESS).await?;
-            let provider = self.providers.of_issuer(&by.issuer.issuer, &by.issuer.ca_data);
-            return self.verified_by(by, &provider, token).await;
-        };
-        // Only a workload identity leads to a cluster. So every failure has the answer of one that does not exist.
+        // Every failure has the answer of a token that does not count: a tenant does not learn which clusters exist.
         let place = self.issuers.take(&cluster.uid, ANY_ADDRESS).await;
         let _place = place.map_err(|Busy| NotGiven::grant(TOO_MANY))?;
         let provider = self.providers.of_cluster(&self.gateway, &self.registry, cluster);
-        let verified = self.verified_by(by, &provider, token).await;
+        let verified = self.verified_by(issuer, &provider, token).await;
         verified.map_err(|refused| NotGiven::grant(refused.reason))
     }
 
     async fn verified_by(
         &self,
-        by: &Accepting,
+        by: &TokenIssuer,
         provider: &Provider,
         token: &str,
     ) -> Result<Claims, NotGiven> {
         let keys = provider.keys().await.map_err(NotGiven::of_issuer)?;
         let (audience, now) = (format!("{}{PATH}", self.own_url()), self.now());
-        let issuer = by.issuer.issuer.as_str();
+        let issuer = by.spec.issuer.as_str();
         let check = |keys: &KeySet| {
             let expected = Expected { issuer, audience: &audience, types: HEADER_TYPES, now };
             match &by.cluster {
                 None => verify(token, keys, &expected),
                 // The agent, or a change of the Cluster, may have told other keys.
-                Some(_) => verify(token, &keys.only(&by.issuer.key_thumbprints), &expected),
+                Some(_) => verify(token, &keys.only(&by.spec.key_thumbprints), &expected),
             }
         };
         let verified = match check(&keys) {
@@ -335,12 +337,6 @@ impl Sso {
         };
         verified.map_err(NotGiven::grant)
     }
-}
-
-/// A TrustedIssuer, as an exchange needs it.
-#[derive(serde::Deserialize)]
-struct StoredIssuer {
-    spec: trusted_issuer::Spec,
 }
 
 /// The issuer that a token names. Nothing has verified it: it decides only which keys are asked for.
