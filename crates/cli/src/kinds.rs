@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn secret_fields_are_those_that_are_protected_and_those_that_are_only_written() {
         let of = |info: &Info| secret_fields(info).map(|path| path.join(".")).collect::<Vec<_>>();
-        assert_eq!(of(&SharedSecret::INFO), ["spec.data"]);
+        assert_eq!(of(&SharedSecret::INFO), ["spec.data", "spec.stringData"]);
         assert!(of(&OwnedAccessKey::INFO).contains(&"spec.key".to_owned()));
         assert_eq!(of(&Namespace::INFO), [""; 0]);
     }

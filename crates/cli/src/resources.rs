@@ -147,7 +147,7 @@ mod tests {
     fn what_is_no_object_is_an_error() {
         for (words, wanted) in [
             (&["usre"][..], "did you mean user"),
-            (&["zzzzzz"], "api-resources"),
+            (&["zzzzzz"], "the kinds are namespaces, "),
             (&["user/ada", "bob"], "\"bob\" is not KIND/NAME"),
             (&["user", "ada/x"], "\"user\" is not KIND/NAME"),
             (&["user/"], "must not be empty"),

@@ -2,6 +2,7 @@
 //! does, or that it has no effect.
 
 use postern_kinds::AnyKind;
+use postern_kinds::project_migrate_virtual_cluster_instance::ProjectMigrateVirtualClusterInstance;
 use postern_meta::schema::Schema;
 use serde_json::Value;
 
@@ -117,8 +118,10 @@ const WITHOUT_EFFECT: [(&str, &str, &str); 9] = [
 ];
 
 fn kind_named(name: &str) -> &'static dyn AnyKind {
-    let found = postern_kinds::all().iter().find(|kind| kind.info().kind == name);
-    *found.unwrap_or_else(|| panic!("{name} is not served"))
+    let request: &'static dyn AnyKind = &ProjectMigrateVirtualClusterInstance;
+    let kinds = postern_kinds::all().iter().copied().chain([request]);
+    let found = kinds.into_iter().find(|kind| kind.info().kind == name);
+    found.unwrap_or_else(|| panic!("{name} is not served"))
 }
 
 /// The description of a field in the reference.
@@ -130,7 +133,7 @@ fn described(kind: &'static dyn AnyKind, path: &str) -> Option<String> {
 fn description(schema: &'static Schema, field: &'static Value) -> Option<String> {
     let text =
         [field, schema.resolve(field)].into_iter().find_map(|one| one["description"].as_str());
-    text.map(str::to_owned)
+    text.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 #[test]
