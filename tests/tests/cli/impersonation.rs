@@ -87,7 +87,7 @@ async fn with_as_a_request_has_the_rights_of_that_user_alone() {
         &["get", "secret", "db"][..],
         &["set", "secret", "db.password", "y"],
         &["delete", "secret", "db"],
-        &["list", "namespaces"],
+        &["list", "clusterroles"],
         &["create", "user", "eve"],
     ] {
         let said = admin.fails(1, &[arguments, &["--as", "bob"]].concat()).await;
@@ -115,7 +115,7 @@ async fn a_kubeconfig_says_as_whom_to_act_and_flags_win_as_with_kubectl() {
     assert_eq!(user.ok(&["whoami", "-o", "name"]).await, BOB);
     let ada = user.ok(&["whoami", "-o", "name", "--as", "ada"]).await;
     assert_eq!(ada, "user.management.platform.sh/ada\n");
-    let said = user.fails(1, &["list", "namespaces"]).await;
+    let said = user.fails(1, &["list", "clusterroles"]).await;
     assert!(said.contains("remove `as` from the user in the kubeconfig"), "{said}");
     // Also with a key from elsewhere.
     let keyed = user.clone().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::cli::admin;
 
 /// Kinds that are left to kubectl: the command line has no commands for them.
-const WITHOUT_COMMANDS: [&str; 1] = ["events"];
+const WITHOUT_COMMANDS: [&str; 2] = ["events", "configmaps"];
 
 /// Every resource that discovery has, with all the names it is known by.
 async fn resources(server: &Server) -> Vec<(Value, Vec<String>)> {

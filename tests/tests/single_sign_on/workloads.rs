@@ -538,7 +538,7 @@ async fn a_cluster_is_an_issuer_that_is_reached_by_its_kubeconfig() {
         json!({ "kubernetes.io": { "namespace": "shop", "serviceaccount": { "name": "x" } } });
     for refused in [
         json!({ "aud": ["https://kubernetes.default.svc"] }),
-        json!({ "iss": provider.issuer() }),
+        json!({ "iss": "https://other.example" }),
         other,
     ] {
         assert_eq!(exchange_of_pod(&workloads, refused.clone()).await, 400, "{refused}");
@@ -571,7 +571,7 @@ async fn a_workload_identity_of_a_cluster_is_told_by_no_answer() {
     let of_cluster = workloads.provider.token(&json!({ "iss": OF_CLUSTER, "aud": "x" }));
     assert_eq!(answers(&of_cluster).await, 400);
     // Both have asked the cluster, so they take as long as it does.
-    assert!(workloads.provider.asked("/.well-known/openid-configuration") > 0);
+    assert_eq!(workloads.provider.asked("/openid/v1/jwks"), 1);
     // It was there before, and its keys are replaced while it is down.
     assert_eq!(answers(&down.token(&claims())).await, 400);
     down.set(|state| {

@@ -264,9 +264,10 @@ impl Sso {
         };
         let issuer = issuer.ok_or_else(|| NotGiven::grant(TokenRefused::Issuer))?;
         let claims = self.verified(&issuer, token).await;
-        let by = accepting?;
-        record.set_connector(name);
-        let claims = claims?;
+        if accepting.is_ok() {
+            record.set_connector(name);
+        }
+        let (claims, by) = (claims?, accepting?);
         if by.issuer.spec.issuer != claimed {
             return Err(NotGiven::grant(TokenRefused::Issuer));
         }
