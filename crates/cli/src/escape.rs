@@ -15,7 +15,7 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// Writes lines of text as [`escape`] does, with their line breaks and tabs.
+/// Writes lines of text as `escape` does, with their line breaks and tabs.
 pub fn escape_lines(text: &str) -> Zeroizing<String> {
     let mut out = Zeroizing::new(String::with_capacity(text.len()));
     for c in text.chars() {
