@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use postern_auth::bearer;
-use postern_auth::endpoint_token::cluster_issuer_audience;
+use postern_auth::endpoint_token::server_audience;
 use postern_auth::oidc::{discovery, jwks};
 use postern_proxy::{Forward, Proxy};
 
@@ -51,14 +51,14 @@ pub(crate) async fn answer(
     }
 }
 
-/// Whether a request has a token of the central server for these documents.
-fn is_of_server(state: &State, headers: &HeaderMap) -> bool {
+/// Whether a request has a token of the central server itself.
+pub(crate) fn is_of_server(state: &State, headers: &HeaderMap) -> bool {
     let values = headers.get_all(http::header::AUTHORIZATION).iter();
     let (Ok(token), Ok(config)) =
         (bearer::parse(values.map(http::HeaderValue::as_bytes)), state.config())
     else {
         return false;
     };
-    let audience = cluster_issuer_audience(&config.spec.cluster.uid);
+    let audience = server_audience(&config.spec.cluster.uid);
     config.verifier_for(audience).verify(token.expose(), state.now()).is_ok()
 }

@@ -20,6 +20,7 @@ mod lifespan;
 mod listen;
 mod local;
 mod metrics;
+mod probe;
 mod rare_line;
 mod readiness;
 mod review;

@@ -31,6 +31,7 @@ use crate::flow::Flow;
 use crate::issuer;
 use crate::lifespan::{GatewayTokens, Lifespan};
 use crate::metrics::Metrics;
+use crate::probe;
 use crate::rare_line::RareLines;
 use crate::readiness::Readiness;
 use crate::review;
@@ -83,6 +84,12 @@ impl Agent {
             // Boxed, since the future of each request would contain room for it.
             return Box::pin(issuer::answer(&self.proxy, &self.upstream, path)).await;
         }
+        if let Some(target) = probe::instance_of(&self.state, &self.cluster, &request) {
+            return match Box::pin(self.probe(&target)).await {
+                Ok(()) => answer::health(None),
+                Err(error) => answer::status(&error),
+            };
+        }
         let (mut head, body) = request.into_parts();
         let record = Record::new(&self.audit, self.state.clock(), peer.address(), &head);
         let mut ids = RequestIds::of_headers(record.uuid(), &mut head.headers);
@@ -126,6 +133,14 @@ impl Agent {
     pub(crate) fn problem(&self) -> Option<String> {
         let unheard = self.state.config().err().map(|why| why.to_string());
         unheard.or_else(|| self.readiness.load().problem())
+    }
+
+    /// Tries the route to an instance, for the central server.
+    async fn probe(&self, target: &GatewayTarget) -> Result<(), ApiError> {
+        let config = self.state.config().map_err(|why| refused(&why))?;
+        let path = probe::path_of(&config, target)?;
+        let route = self.route_to(&config, target).await?;
+        probe::attempt(&self.proxy, &route, path).await
     }
 
     /// The answer to a request that is sent on, and whether it goes on.

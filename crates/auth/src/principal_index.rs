@@ -351,6 +351,7 @@ impl PrincipalIndex {
         });
         let parents: Vec<(String, KeyFacts, Option<Impersonation>)> = parents.collect();
         let mut ancestors = Vec::with_capacity(parents.len());
+        let mut is_of_command_line = key.is_command_line;
         for (name, parent, impersonated) in parents {
             if !self.has_owner(&parent) {
                 return Err(Refusal::Unknown);
@@ -361,11 +362,12 @@ impl PrincipalIndex {
             self.workloads.check(&parent)?;
             let activity = self.activity_of(&name, &parent.uid);
             let mut lifetime = self.workloads.lifetime_of(&parent);
-            let KeyFacts { uid, owner_uid, is_login, is_session, .. } = parent;
-            if key.is_command_line && is_session {
+            let KeyFacts { uid, owner_uid, is_login, is_session, is_command_line, .. } = parent;
+            if is_of_command_line && is_session {
                 // The idleness of a browser says nothing about the command line.
                 lifetime.idle_seconds = 0;
             }
+            is_of_command_line |= is_command_line;
             ancestors.push(Ancestor {
                 name,
                 uid,

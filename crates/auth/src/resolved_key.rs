@@ -96,7 +96,8 @@ impl ResolvedKey {
     /// if it does.
     ///
     /// A session acts as the key of its login: what that key creates in a session does not end with the session. A login
-    /// of the command line acts as the session that consented.
+    /// of the command line acts as the session that consented. If it ends before that session, it acts as itself: its user
+    /// has asked for this lifetime, so what it creates ends with it.
     pub fn as_caller_key(&self, impersonated: Option<Impersonation>) -> CallerKey {
         let identity = &self.identity;
         let user = identity.user.clone().map(Owner::User);
@@ -114,7 +115,8 @@ impl ResolvedKey {
             is_login: self.is_login,
         };
         let session = usize::from(self.is_command_line && self.ancestors.len() > 1);
-        match self.ancestors.get(session).filter(|_| self.is_session) {
+        let acts_as_login = self.is_session && !self.ends_before_its_session();
+        match self.ancestors.get(session).filter(|_| acts_as_login) {
             Some(login) => CallerKey {
                 name: login.name.clone(),
                 uid: login.uid.clone(),
@@ -126,6 +128,15 @@ impl ResolvedKey {
             },
             None => own,
         }
+    }
+
+    /// Whether this is a login of the command line with a shorter lifetime than the session that consented. The idleness of
+    /// the session does not count.
+    fn ends_before_its_session(&self) -> bool {
+        let end = |lifetime: Lifetime| Lifetime { idle_seconds: 0, ..lifetime }.ends_at(None);
+        let session = self.ancestors.first().filter(|_| self.is_command_line);
+        let of_session = session.and_then(|session| end(session.lifetime));
+        of_session.is_some_and(|of_session| end(self.lifetime).is_some_and(|own| own < of_session))
     }
 
     /// Checks that the key has not expired.

@@ -7,6 +7,7 @@ pub use crate::cluster_endpoint::{DIRECT_ENDPOINT, endpoint_annotations};
 use crate::instance;
 use crate::kubeconfig_ref::KubeconfigRef;
 use crate::prelude::*;
+use crate::probe::Probe;
 
 /// The subject that the access key of a cluster's agent acts as.
 pub fn agent_subject(cluster: &str) -> String {
@@ -112,6 +113,10 @@ pub struct Status {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub agents: Vec<ConnectedAgent>,
+    /// The last attempt of the server to reach it. The server keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("readOnly" = true))]
+    pub probe: Option<Probe>,
 }
 
 /// An agent with tunnels to a server.

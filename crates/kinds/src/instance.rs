@@ -5,6 +5,7 @@ use postern_meta::names::{config_map_key, dns1123_label, dns1123_subdomain};
 
 use crate::kubeconfig_ref::KubeconfigRef;
 use crate::prelude::*;
+use crate::probe::Probe;
 
 /// The statuses of instances have a subresource.
 pub(crate) const STATUS_ACTIONS: &[Action] =
@@ -36,6 +37,10 @@ pub struct Status {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub conditions: Vec<Condition>,
+    /// The last attempt of the server to reach it. The server keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("readOnly" = true))]
+    pub probe: Option<Probe>,
 }
 
 /// The permissions of the caller, if the request asks for them.

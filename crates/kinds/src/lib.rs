@@ -62,6 +62,7 @@ pub mod namespace;
 pub mod owned_access_key;
 pub mod prelude;
 pub mod principal;
+pub mod probe;
 pub mod project;
 pub mod project_clusters;
 pub mod project_members;

@@ -110,6 +110,11 @@ impl Servers {
         }
     }
 
+    /// Whether this server is the first whose turn it is to do some work of this name.
+    pub(crate) fn is_first_for(&self, work: &str) -> bool {
+        self.members.as_ref().is_none_or(|members| self.rank(work, &members.borrow()) == 0)
+    }
+
     /// How many of the members have their turn before this server. Each work has another order, which all servers
     /// know without asking each other. It hardly changes when a server joins or ends.
     fn rank(&self, work: &str, members: &[Member]) -> u32 {

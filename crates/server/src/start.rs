@@ -662,6 +662,10 @@ fn spawn_supervised(
     background.spawn(supervise("connected-agents", restarts.clone(), move || {
         gateway::report_agents(of.clone(), tunnels.clone())
     }));
+    let (of, attempt) = (registry.clone(), gateway::probe_attempt(registry, server.gateway()));
+    background.spawn(supervise("probes", restarts.clone(), move || {
+        controllers::probes::run(of.clone(), attempt.clone())
+    }));
     let sso = server.sso().clone();
     background.spawn(supervise("sso-refresh", restarts.clone(), move || refresh::run(sso.clone())));
     let registry = registry.clone();

@@ -3,6 +3,7 @@
 //! arrives.
 
 mod bytes;
+mod phases;
 mod playground;
 mod reaching;
 pub(crate) mod recording;

@@ -319,21 +319,19 @@ async fn an_object_that_is_not_ready_says_so_in_a_condition() {
             (&json!(2), &json!("False"))
         );
         assert_eq!(ready(&changed)["lastTransitionTime"], ready(&made)["lastTransitionTime"]);
-        // A controller's report counts, and the server takes over again when it is gone.
-        let report = |conditions: Value| json!({ "status": { "conditions": conditions } });
+        // A report that it is not ready counts, and one that it is ready does not without a route.
+        let report = |status: &str| json!({ "status": { "conditions": [{ "type": "Ready", "status": status, "reason": "Reported", "message": "" }] } });
         let status = format!("{list}/one/status");
-        let one =
-            json!([{ "type": "Ready", "status": "True", "reason": "Reported", "message": "" }]);
-        let reported = merge(&admin, &status, report(one)).await.expect(200);
-        assert_eq!(
-            (&reported["status"]["phase"], &ready(&reported)["reason"]),
-            (&json!("Ready"), &json!("Reported"))
-        );
-        let cleared = merge(&admin, &status, report(json!([]))).await.expect(200);
-        assert_eq!(
-            (&cleared["status"]["phase"], &ready(&cleared)["status"]),
-            (&json!("Pending"), &json!("False"))
-        );
+        for (reported, phase, reason) in
+            [("False", "Failed", "Reported"), ("True", "Pending", "NoAgent")]
+        {
+            let reply = merge(&admin, &status, report(reported)).await.expect(200);
+            assert_eq!(
+                (&reply["status"]["phase"], &ready(&reply)["reason"]),
+                (&json!(phase), &json!(reason))
+            );
+            assert_eq!(ready(&reply)["status"], "False");
+        }
     }
     let cluster = admin.get(&path("clusters", "east")).send().await.expect(200);
     assert_eq!(

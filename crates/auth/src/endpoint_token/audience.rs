@@ -30,9 +30,9 @@ pub fn member_audience(name: &str) -> String {
     format!("platform.sh/member:{name}")
 }
 
-/// The audience of the agent of one cluster, for tokens of the server itself, which reads the keys of the cluster as an
-/// issuer. No caller is given one.
-pub fn cluster_issuer_audience(uid: &str) -> String {
+/// The audience of the agent of one cluster, for tokens of the server itself. It reads the keys of the cluster as an issuer,
+/// and tries the routes to instances. No caller is given one.
+pub fn server_audience(uid: &str) -> String {
     format!("platform.sh/cluster-issuer:{uid}")
 }
 

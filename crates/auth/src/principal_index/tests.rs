@@ -681,6 +681,34 @@ fn a_key_of_the_command_line_outlives_the_idleness_of_its_session_and_not_its_en
     assert_eq!(principals.end_of("k"), Some(NOW - 40));
 }
 
+/// The user has asked for this lifetime, so a key without an end must not come of it.
+#[test]
+fn a_login_of_the_command_line_that_ends_before_its_session_acts_as_itself() {
+    let policy = Policy::default();
+    for (ttl_seconds, name) in [(0, "k"), (999, "cli"), (1000, "k"), (2000, "k")] {
+        let mut principals = session_with_command_line(false);
+        let mut cli = KeyFacts {
+            is_session: true,
+            is_command_line: true,
+            maker: made_by("uid-k"),
+            ..key("cli", ada())
+        };
+        cli.lifetime.ttl_seconds = ttl_seconds;
+        principals.set_key("cli", Some(cli));
+        let caller = principals.identify(&digest(2), NOW, &policy).unwrap().as_caller_key(None);
+        assert_eq!(caller.name, name, "{ttl_seconds}");
+        if name == "cli" {
+            assert_eq!((caller.ends_at(), caller.has_maker), (Some(NOW + 899), true));
+        }
+        // The idleness of the browser ends no key that this login has created.
+        let made = KeyFacts { maker: made_by("uid-cli"), ..key("made", ada()) };
+        principals.set_record(digest(3), Some(record("made", "u1")));
+        principals.set_key("made", Some(made));
+        let made = principals.identify(&digest(3), NOW, &policy);
+        assert!(made.is_ok(), "{ttl_seconds}: {:?}", made.err());
+    }
+}
+
 #[test]
 fn a_code_of_the_command_line_is_known_to_its_own_function_alone() {
     let policy = Policy::default();

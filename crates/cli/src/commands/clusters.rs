@@ -24,7 +24,7 @@ use crate::session::Session;
 const AGENT_ROLE: &str = "platform-agent";
 
 /// The least that an agent's credential may do in its cluster: act as callers, whom the cluster's own roles
-/// then judge.
+/// then judge, and tell whether the namespaces of spaces exist.
 const LEAST_ROLE: &str = r"apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
@@ -33,6 +33,9 @@ rules:
 - apiGroups: ['']
   resources: [users, groups]
   verbs: [impersonate]
+- apiGroups: ['']
+  resources: [namespaces]
+  verbs: [get]
 ";
 
 /// The further Role of an agent in a namespace with virtual clusters, which gives access to their kubeconfigs.

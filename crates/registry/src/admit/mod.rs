@@ -110,7 +110,7 @@ pub(crate) fn create(
         others: SecretRecord::default().new_secrets(kind, &write_only),
     };
     let prepared = view.prepare(permit, &mut object, None, &new_secrets)?;
-    set_phase(view, kind, &mut object, None);
+    set_phase(view, permit, &mut object, None);
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(view, permit, &prepared, &object, None)?;
     remember_writer(view, permit, &mut object, None)?;
@@ -235,7 +235,7 @@ pub(crate) fn update(
         others: secrets.new_secrets(kind, &write_only),
     };
     let prepared = view.prepare(permit, &mut object, Some(previous.before()), &new_secrets)?;
-    set_phase(view, kind, &mut object, Some(old));
+    set_phase(view, permit, &mut object, Some(old));
     permit.check(&previous.cached)?;
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(view, permit, &prepared, &object, Some(&previous))?;

@@ -1,14 +1,18 @@
 //! The phase in the status of clusters and instances, which the gateway reaches. If an agent or a controller has reported
-//! the condition `Ready`, the phase follows from it. Otherwise it tells whether a usable kubeconfig or an agent exists, and
-//! the server writes the condition. The condition `Connected` of a Cluster says by which route it is reached.
+//! that the object is not ready, the phase follows from it. Otherwise the object is ready if there is a usable kubeconfig or
+//! an agent, and the last probe got there. The server writes the condition `Ready`. The condition `Connected` of a Cluster
+//! says by which route it is reached.
 //!
 //! Every write of the object sets it. When a Cluster or a Secret changes, a controller writes the objects again that
 //! depend on it.
 
+use aws_lc_rs::digest::{Context, SHA256};
 use postern_kinds::cluster::{
     CONNECTED, Cluster, ConnectedAgent, DIRECT_ENDPOINT, ENDPOINT, KUBECONFIG, RouteRule, TUNNEL,
+    endpoint_annotations,
 };
 use postern_kinds::kubeconfig::Kubeconfig;
+use postern_kinds::probe::{Probe, ProbeResult};
 use postern_kinds::secret::{self, Secret};
 use postern_kinds::{AnyKind, Condition, KubeconfigRef};
 use postern_meta::object::Object;
@@ -17,9 +21,17 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::view::AdmissionView;
+use crate::permit::Permit;
 
 /// The condition that decides, if it exists.
 const READY: &str = "Ready";
+
+/// The bytes of the digest of a route.
+const ROUTE_BYTES: usize = 8;
+
+/// The message for all failures of a probe. Otherwise authors of kubeconfigs could scan for open ports.
+const UNREACHABLE: &str = "a request of the server did not get to the target: check its address, its certificate, the \
+    credential and the namespace. The log of the server has the reason";
 
 /// A phase, with its reason in one word and its message.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,10 +55,12 @@ enum Reason {
     InvalidKubeconfig,
     NoAgent,
     Disconnected,
+    NotProbed,
+    Unreachable,
 }
 
 impl Reason {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::RouteFound,
         Self::NoCluster,
         Self::ClusterNotFound,
@@ -57,6 +71,8 @@ impl Reason {
         Self::InvalidKubeconfig,
         Self::NoAgent,
         Self::Disconnected,
+        Self::NotProbed,
+        Self::Unreachable,
     ];
 
     fn as_str(self) -> &'static str {
@@ -71,6 +87,8 @@ impl Reason {
             Self::InvalidKubeconfig => "InvalidKubeconfig",
             Self::NoAgent => "NoAgent",
             Self::Disconnected => "Disconnected",
+            Self::NotProbed => "NotProbed",
+            Self::Unreachable => "Unreachable",
         }
     }
 
@@ -98,13 +116,14 @@ impl Phase {
 }
 
 /// Sets the phase of an object, if its kind has one, and the route of a Cluster. A corrupt Cluster or Secret does not
-/// prevent the write.
+/// prevent the write. Only the server writes the result of a probe.
 pub(super) fn set_phase(
     view: &AdmissionView<'_>,
-    kind: &'static dyn AnyKind,
+    permit: &Permit,
     object: &mut Object,
     old: Option<&Object>,
 ) {
+    let kind = permit.kind();
     if !kind.has_phase() {
         return;
     }
@@ -112,11 +131,28 @@ pub(super) fn set_phase(
     if is_cluster {
         set_connected(object, old, view.now);
     }
-    let found = disconnected(object).filter(|_| is_cluster).or_else(|| by_condition(object));
-    let found = found.unwrap_or_else(|| by_connection(view, kind, object));
+    let known = if permit.credential().is_server() { Some(&*object) } else { old };
+    let known = known.and_then(Probe::of);
+    let lost = disconnected(object).filter(|_| is_cluster);
+    let route = lost.map_or_else(|| route_to(view, kind, object), Err);
+    let probe = route.as_ref().ok().map(|route| {
+        let same = known.filter(|known| known.route == *route);
+        same.unwrap_or_else(|| Probe { route: route.clone(), result: ProbeResult::Unknown })
+    });
+    let found = match route {
+        Err(lost) if lost.reason == Reason::Disconnected.as_str() => lost,
+        route => not_ready_by_report(object).unwrap_or_else(|| match (route, &probe) {
+            (Err(missing), _) => missing,
+            (Ok(_), probe) => by_probe(probe.as_ref(), is_cluster),
+        }),
+    };
     set_ready(object, old, &found, view.now);
     let status = object.fields.entry("status").or_insert_with(|| Value::Object(Map::new()));
     let Some(status) = status.as_object_mut() else { return };
+    match probe.and_then(|probe| serde_json::to_value(probe).ok()) {
+        Some(probe) => status.insert("probe".to_owned(), probe),
+        None => status.remove("probe"),
+    };
     let Phase { name: phase, reason, message } = found;
     for (name, text) in [("phase", phase), ("reason", &reason), ("message", &message)] {
         if text.is_empty() {
@@ -125,6 +161,30 @@ pub(super) fn set_phase(
             status.insert(name.to_owned(), text.into());
         }
     }
+}
+
+/// The phase of an object with a route, from the last probe.
+fn by_probe(probe: Option<&Probe>, is_cluster: bool) -> Phase {
+    match probe.map(|probe| probe.result).unwrap_or_default() {
+        ProbeResult::Reached => Phase::ready(),
+        // An instance that was just created may not run yet.
+        ProbeResult::Failed if !is_cluster => Phase::pending(Reason::Unreachable, UNREACHABLE),
+        ProbeResult::Failed => Phase::new("Failed", Reason::Unreachable, UNREACHABLE),
+        ProbeResult::Unknown => {
+            let message = "the server has not yet tried the route to the target, or could not try it again in time";
+            Phase::pending(Reason::NotProbed, message)
+        }
+    }
+}
+
+/// The digest of a route, from what it depends on.
+fn digest_of(parts: &[&str]) -> String {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(&part.len().to_be_bytes());
+        context.update(part.as_bytes());
+    }
+    hex::encode(context.finish().as_ref().get(..ROUTE_BYTES).unwrap_or_default())
 }
 
 /// The route of a cluster, from what is known of it: the reason of the condition, and its message; the route is `None`
@@ -215,7 +275,12 @@ fn set_ready(object: &mut Object, old: Option<&Object>, phase: &Phase, now: Time
     let reason = if phase.is_ready() { Reason::RouteFound.as_str() } else { phase.reason.as_str() };
     let mut new = Condition {
         r#type: READY.to_owned(),
-        status: if phase.is_ready() { "True" } else { "False" }.to_owned(),
+        status: match phase.reason.as_str() {
+            _ if phase.is_ready() => "True",
+            reason if reason == Reason::NotProbed.as_str() => "Unknown",
+            _ => "False",
+        }
+        .to_owned(),
         observed_generation: Some(object.metadata.generation),
         last_transition_time: Some(now),
         reason: reason.to_owned(),
@@ -266,21 +331,27 @@ fn disconnected(cluster: &Object) -> Option<Phase> {
     had_agent.then(|| Phase::pending(Reason::Disconnected, lost.message.clone()))
 }
 
-/// The phase from a reported condition `Ready` of an object.
-fn by_condition(object: &Object) -> Option<Phase> {
-    let conditions = object.fields.get("status")?.get("conditions")?;
-    let conditions = Vec::<Condition>::deserialize(conditions).ok()?;
-    let ready = conditions.into_iter().find(|one| one.r#type == READY && is_reported(one))?;
+/// The phase from a reported condition `Ready` of an object, if it says that the object is not ready.
+fn not_ready_by_report(object: &Object) -> Option<Phase> {
+    let is_report = |one: &Condition| one.r#type == READY && is_reported(one);
+    let ready = conditions_of(object).into_iter().find(is_report)?;
     let phase = match ready.status.as_str() {
-        "True" => return Some(Phase::ready()),
+        "True" => return None,
         "False" => "Failed",
         _ => "Pending",
     };
     Some(Phase { name: phase, reason: ready.reason, message: ready.message })
 }
 
-/// The phase from the connection of an object: its kubeconfig or the agent.
-fn by_connection(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &Object) -> Phase {
+/// The digest of the route to an object: by its kubeconfig, or through an agent.
+///
+/// # Errors
+/// The phase of an object without a route.
+fn route_to(
+    view: &AdmissionView<'_>,
+    kind: &'static dyn AnyKind,
+    object: &Object,
+) -> Result<String, Phase> {
     if let Some(config) = kind.kubeconfig(object) {
         return by_kubeconfig(view, &config, &object.metadata.namespace);
     }
@@ -288,66 +359,80 @@ fn by_connection(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &
         return by_agent(object, None);
     }
     let Some(name) = kind.on_cluster(object).filter(|name| !name.is_empty()) else {
-        return Phase::pending(Reason::NoCluster, "spec.clusterRef.cluster is empty");
+        return Err(Phase::pending(Reason::NoCluster, "spec.clusterRef.cluster is empty"));
     };
     let cluster = match view.read(&Cluster, None, &name) {
         Ok(Some(cluster)) => cluster.object,
         Ok(None) => {
             let message = format!("the cluster \"{name}\" does not exist");
-            return Phase::pending(Reason::ClusterNotFound, message);
+            return Err(Phase::pending(Reason::ClusterNotFound, message));
         }
         Err(_) => {
             let message = format!("the cluster \"{name}\" is corrupt");
-            return Phase::pending(Reason::ClusterUnreadable, message);
+            return Err(Phase::pending(Reason::ClusterUnreadable, message));
         }
     };
     // A space is part of its cluster. A virtual cluster without a kubeconfig is reached only through the agent.
-    match Cluster.kubeconfig(&cluster).filter(|_| !kind.may_have_kubeconfig()) {
-        Some(config) if by_kubeconfig(view, &config, "").is_ready() => Phase::ready(),
+    let of_cluster = match Cluster.kubeconfig(&cluster).filter(|_| !kind.may_have_kubeconfig()) {
         // Readers of an instance may not be readers of its cluster.
-        Some(_) => Phase::pending(
-            Reason::ClusterNotReady,
-            format!(
+        Some(config) => by_kubeconfig(view, &config, "").map_err(|_| {
+            let message = format!(
                 "the kubeconfig of the cluster \"{name}\" cannot be used: its Cluster says why"
-            ),
-        ),
-        None => by_agent(&cluster, Some((kind, &name))),
-    }
+            );
+            Phase::pending(Reason::ClusterNotReady, message)
+        })?,
+        None => by_agent(&cluster, Some((kind, &name)))?,
+    };
+    let place = object.fields.get("spec").and_then(|spec| spec.get("clusterRef"));
+    Ok(digest_of(&[&of_cluster, &place.map(Value::to_string).unwrap_or_default()]))
 }
 
-fn by_kubeconfig(view: &AdmissionView<'_>, config: &KubeconfigRef, namespace: &str) -> Phase {
+fn by_kubeconfig(
+    view: &AdmissionView<'_>,
+    config: &KubeconfigRef,
+    namespace: &str,
+) -> Result<String, Phase> {
     let (namespace, name) = (config.namespace_in(namespace), &config.secret_name);
     let secret = match view.read(&Secret, Some(namespace), name) {
-        Ok(Some(secret)) => secret.object,
+        Ok(Some(secret)) => secret,
         Ok(None) => {
             let message = format!(
                 "the Secret \"{name}\" with the kubeconfig does not exist in the namespace {namespace}"
             );
-            return Phase::pending(Reason::SecretNotFound, message);
+            return Err(Phase::pending(Reason::SecretNotFound, message));
         }
         Err(_) => {
             let message = format!("the Secret \"{name}\" with the kubeconfig is corrupt");
-            return Phase::pending(Reason::SecretUnreadable, message);
+            return Err(Phase::pending(Reason::SecretUnreadable, message));
         }
     };
-    let spec = secret::Spec::deserialize(&secret.fields).unwrap_or_default();
-    match Kubeconfig::of_secret(&spec, config.key_or_default()) {
-        Ok(_) => Phase::ready(),
+    let (key, version) = (config.key_or_default(), format!("{:?}", secret.cached.position()));
+    let spec = secret::Spec::deserialize(&secret.object.fields).unwrap_or_default();
+    match Kubeconfig::of_secret(&spec, key) {
+        Ok(_) => Ok(digest_of(&[KUBECONFIG, namespace, name, key, &version])),
         Err(why) => {
-            Phase::new("Failed", Reason::InvalidKubeconfig, format!("the Secret \"{name}\": {why}"))
+            let message = format!("the Secret \"{name}\": {why}");
+            Err(Phase::new("Failed", Reason::InvalidKubeconfig, message))
         }
     }
 }
 
-/// The phase from the route to a cluster's agent. `instance` is the kind of an instance, and the name of its cluster.
-fn by_agent(cluster: &Object, instance: Option<(&'static dyn AnyKind, &str)>) -> Phase {
+/// The digest of the route to a cluster's agent. `instance` is the kind of an instance, and the name of its cluster.
+///
+/// # Errors
+/// The phase of an object whose agent cannot be reached.
+fn by_agent(
+    cluster: &Object,
+    instance: Option<(&'static dyn AnyKind, &str)>,
+) -> Result<String, Phase> {
     let connection = cluster.fields.get("spec").and_then(|spec| spec.get("connection"));
     let rule = RouteRule::of(connection.and_then(Value::as_str).unwrap_or_default()).to_agent();
-    let endpoint = cluster.metadata.annotations.get(DIRECT_ENDPOINT);
-    if rule.endpoint && endpoint.is_some_and(|endpoint| !endpoint.is_empty())
-        || rule.tunnel && !connected_agents(cluster).is_empty()
-    {
-        return Phase::ready();
+    let metadata = &cluster.metadata;
+    let endpoint = metadata.annotations.get(DIRECT_ENDPOINT);
+    let has_endpoint = rule.endpoint && endpoint.is_some_and(|endpoint| !endpoint.is_empty());
+    if has_endpoint || rule.tunnel && !connected_agents(cluster).is_empty() {
+        let endpoint = has_endpoint.then(|| endpoint_annotations(metadata));
+        return Ok(digest_of(&[TUNNEL, &metadata.uid, &format!("{endpoint:?}")]));
     }
     let message = match instance {
         None => "the cluster has no kubeconfig (spec.config), and no agent has opened a tunnel or reported its address"
@@ -361,7 +446,7 @@ fn by_agent(cluster: &Object, instance: Option<(&'static dyn AnyKind, &str)>) ->
              its address"
         ),
     };
-    Phase::pending(Reason::NoAgent, message)
+    Err(Phase::pending(Reason::NoAgent, message))
 }
 
 #[cfg(test)]
@@ -371,7 +456,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_condition_ready_decides_the_phase() {
+    fn a_report_that_an_object_is_not_ready_decides_the_phase() {
         let object = |status: Value| {
             let value = json!({ "apiVersion": "v1", "kind": "X", "metadata": { "name": "a" }, "status": status });
             Object::from_value(value).unwrap()
@@ -384,11 +469,11 @@ mod tests {
             (json!({}), None),
             (json!({ "conditions": [own] }), None),
             (json!({ "conditions": [condition("Other", "False")] }), None),
-            (json!({ "conditions": [condition("Ready", "True")] }), Some(Phase::ready())),
+            (json!({ "conditions": [condition("Ready", "True")] }), None),
             (json!({ "conditions": [condition("Ready", "False")] }), Some(reported("Failed"))),
             (json!({ "conditions": [condition("Ready", "Unknown")] }), Some(reported("Pending"))),
         ] {
-            assert_eq!(by_condition(&object(status.clone())), phase, "{status}");
+            assert_eq!(not_ready_by_report(&object(status.clone())), phase, "{status}");
         }
     }
 

@@ -1,7 +1,8 @@
 //! The controllers: the server's own work.
 //!
 //! They remove namespaces and their content, and objects whose grace period is over. They collect garbage, keep roles,
-//! phases and the lists of connected agents up to date, store the last use of keys, and remove expired keys and old events. They rotate signing
+//! phases and the lists of connected agents up to date, and try the routes to targets. They store the last use of keys, and
+//! remove expired keys and old events. They rotate signing
 //! keys, revoke tokens of ended impersonations, and compact old history. Each controller works only from the store,
 //! so a restart loses nothing, except possibly an event for a quota.
 
@@ -13,6 +14,7 @@ pub mod garbage;
 pub mod impersonations;
 pub mod namespaces;
 pub mod phases;
+pub mod probes;
 pub mod project_secrets;
 pub mod reaper;
 pub mod roles;

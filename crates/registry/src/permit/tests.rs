@@ -46,6 +46,7 @@ const USES: &[(&str, usize, &str)] = &[
     ("registry/src/controllers/garbage/collect.rs", 1, "the garbage collector"),
     ("registry/src/controllers/namespaces.rs", 3, "the content of a terminating namespace"),
     ("registry/src/controllers/phases.rs", 1, "the phases of clusters and instances"),
+    ("registry/src/controllers/probes.rs", 1, "the results of probes"),
     ("registry/src/controllers/project_secrets/copy.rs", 2, "secret sync"),
     ("registry/src/controllers/project_secrets/mirror.rs", 2, "the mirrors of project secrets"),
     ("registry/src/controllers/reaper.rs", 1, "objects whose grace period is over"),

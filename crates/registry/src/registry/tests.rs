@@ -147,6 +147,7 @@ mod login_sequences;
 mod logins;
 mod migration;
 mod owners;
+mod probes;
 mod sync;
 mod tokens;
 mod transactions;

@@ -9,6 +9,7 @@
 mod agent;
 mod connected;
 mod own_token;
+mod probe;
 pub(crate) mod relay;
 mod review;
 mod send;
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use postern_auth::endpoint_token::cluster_issuer_audience;
+use postern_auth::endpoint_token::server_audience;
 use postern_auth::gateway_path::GatewayTarget;
 use postern_listen::{raise_descriptor_limit, upstream_descriptors};
 use postern_meta::status::ApiError;
@@ -32,6 +33,7 @@ use postern_registry::clock::Source;
 use postern_registry::registry::Registry;
 
 pub(crate) use self::connected::report as report_agents;
+pub(crate) use self::probe::attempt as probe_attempt;
 pub(crate) use self::relay::MemberTrust;
 pub(crate) use self::send::{SendContext, send};
 use self::short_tokens::ShortTokens;
@@ -67,10 +69,19 @@ impl Default for GatewaySettings {
     }
 }
 
+/// The route of a request of the server itself.
+struct OwnRoute {
+    state: TargetState,
+    upstream: Upstream,
+    headers: HeaderMap,
+}
+
 /// The part of the server that forwards requests to targets.
 pub(crate) struct Gateway {
     settings: GatewaySettings,
     proxy: Proxy,
+    /// The proxy for probes, which do not count as requests of clients.
+    probes: Proxy,
     upstreams: Upstreams,
     tunnels: Arc<TunnelRegistry>,
     short_tokens: ShortTokens,
@@ -92,11 +103,12 @@ impl Gateway {
         let stream_stall = settings.stream_stall;
         let limits = Limits { max_connections, stream_stall, ..Limits::default() };
         let proxy = Proxy::with(limits, Arc::new(TcpDial::new()));
-        Self { settings, proxy, upstreams, tunnels, short_tokens: ShortTokens::default() }
+        let (probes, short_tokens) = (Proxy::new(), ShortTokens::default());
+        Self { settings, proxy, probes, upstreams, tunnels, short_tokens }
     }
 
     /// The upstream of a cluster, and the headers of requests to it, for the documents of the cluster as an issuer of
-    /// tokens. The server itself requests these: by the kubeconfig, or with a token for nothing else at the agent.
+    /// tokens.
     ///
     /// # Errors
     /// Why there is none.
@@ -105,21 +117,33 @@ impl Gateway {
         registry: &Registry,
         cluster: &str,
     ) -> Result<(Upstream, HeaderMap), String> {
-        let why = |error: ApiError| error.status().message.clone();
         let target = GatewayTarget::Cluster { cluster: cluster.to_owned() };
-        let state = TargetState::find(registry, &target).await.map_err(why)?;
-        let Reached { upstream, member, .. } =
-            self.upstreams.of(registry, &state).await.map_err(why)?;
+        let route = self.own_route(registry, &target).await;
+        let OwnRoute { upstream, headers, .. } =
+            route.map_err(|error| error.status().message.clone())?;
+        Ok((upstream, headers))
+    }
+
+    /// The route of requests of the server itself: by the kubeconfig, or with a token for nothing else at the agent.
+    ///
+    /// # Errors
+    /// 503 with the reason why there is none.
+    async fn own_route(
+        &self,
+        registry: &Registry,
+        target: &GatewayTarget,
+    ) -> Result<OwnRoute, ApiError> {
+        let state = TargetState::find(registry, target).await?;
+        let Reached { upstream, member, .. } = self.upstreams.of(registry, &state).await?;
         let mut headers = HeaderMap::new();
         if let Route::Agent(route) = state.route() {
-            let audience = cluster_issuer_audience(&route.uid);
-            let token = own_token::header(registry, "Bearer ", audience).map_err(why)?;
-            headers.insert(AUTHORIZATION, token);
+            let audience = server_audience(&route.uid);
+            headers.insert(AUTHORIZATION, own_token::header(registry, "Bearer ", audience)?);
         }
         if let Some(member) = member {
-            headers.extend([relay::token(registry, &member).map_err(why)?]);
+            headers.extend([relay::token(registry, &member)?]);
         }
-        Ok((upstream, headers))
+        Ok(OwnRoute { state, upstream, headers })
     }
 
     /// The groups of callers that are forwarded to clusters.

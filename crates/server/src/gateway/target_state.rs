@@ -103,6 +103,11 @@ impl TargetState {
         self.exists
     }
 
+    /// The namespace of a space in its cluster.
+    pub(super) fn space_namespace(&self) -> Option<&str> {
+        self.space_namespace.as_deref()
+    }
+
     /// The route to the target.
     pub(super) fn route(&self) -> &Route {
         &self.route

@@ -210,7 +210,7 @@ impl Server {
     }
 
     /// The gateway.
-    pub(crate) fn gateway(&self) -> &Gateway {
+    pub(crate) fn gateway(&self) -> &Arc<Gateway> {
         &self.gateway
     }
 
