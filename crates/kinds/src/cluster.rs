@@ -204,8 +204,6 @@ fn changes_more_than_endpoint(new: &Draft<Fields>, old: &Draft<Fields>) -> bool 
         || metadata.labels != before.labels
         || metadata.finalizers != before.finalizers
         || metadata.owner_references != before.owner_references
-        // They decide which fields the next apply of a manager removes.
-        || metadata.managed_fields != before.managed_fields
         || others(metadata) != others(before)
 }
 
@@ -297,12 +295,14 @@ impl Kind for Cluster {
     fn required_rights(
         new: &Draft<Fields>,
         old: Option<&Draft<Fields>>,
-        _ctx: &Context<'_>,
+        ctx: &Context<'_>,
     ) -> Vec<RequiredRight> {
         let config = new.fields.spec.config.as_ref();
         let old_config = old.and_then(|old| old.fields.spec.config.as_ref());
         let config = instance::required_rights(&new.metadata, false, "", config, old_config);
-        let whole = old.filter(|old| changes_more_than_endpoint(new, old)).map(|_| {
+        let changes_more =
+            |old: &&Draft<Fields>| ctx.changes_managers || changes_more_than_endpoint(new, old);
+        let whole = old.filter(changes_more).map(|_| {
             let right = Right::cluster("update", MANAGEMENT_V1.group, "clusters", &new.metadata.name);
             RequiredRight::from(right).because(
                 "with the verb patch alone, as agents have it, a caller can change only the annotations of the direct \

@@ -118,6 +118,8 @@ pub struct Context<'a> {
     pub bound: &'a [BoundGrant],
     /// The uid of the owner of the object before an update; `None` for an object without one.
     pub owner_uid: Option<&'a str>,
+    /// Whether the client itself sends other `managedFields`. They decide which fields the next apply of a manager removes.
+    pub changes_managers: bool,
 }
 
 impl<'a> Context<'a> {
@@ -141,6 +143,7 @@ impl<'a> Context<'a> {
             reading: Reading::Allowed,
             bound: &[],
             owner_uid: None,
+            changes_managers: false,
         }
     }
 }

@@ -34,7 +34,7 @@ pub struct Spec {
     /// Name for login.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
-    /// Names of the users who are in the team. A caller who adds one needs `bind` on the team.
+    /// Names of the users who are in the team. A caller who adds one needs `bind` on the team, and `get` or `bind` on the user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub users: Vec<String>,
@@ -149,17 +149,23 @@ impl Kind for Team {
     ) -> Vec<RequiredRight> {
         let (spec, old) = (&new.fields.spec, old.map(|old| &old.fields.spec));
         let team = Principal::Team(&new.metadata.name);
-        let users = old.map(|old| old.users.as_slice());
+        let new_users: Vec<&String> =
+            added(&spec.users, old.map(|old| old.users.as_slice())).collect();
         let sso_groups = old.map(|old| old.sso_groups.as_slice());
-        let has_new_user = added(&spec.users, users).next().is_some()
-            || added(&spec.sso_groups, sso_groups).next().is_some();
+        let has_new_user =
+            !new_users.is_empty() || added(&spec.sso_groups, sso_groups).next().is_some();
         let bind = has_new_user.then(|| RequiredRight::from(team.right("bind")));
+        // A caller who cannot see a user does not learn whether there is one.
+        let seen = new_users.into_iter().map(|user| {
+            let user = Principal::User(user);
+            RequiredRight::from(user.right("get")).or(user.right("bind"))
+        });
         // The group of a team is the user name of its keys as well.
         let itself =
             || right_to_be_user(&team.group(), ctx).into_iter().chain(rights_to_be(team, ctx));
         let itself = old.is_none().then(itself).into_iter().flatten();
         let groups = new_groups(spec, old).map(|group| impersonate("groups", group));
-        bind.into_iter().chain(itself).chain(groups).collect()
+        bind.into_iter().chain(seen).chain(itself).chain(groups).collect()
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
@@ -200,7 +206,7 @@ fn connector_of(group: &str) -> Option<&str> {
     group.split_once(':').map(|(connector, _)| connector)
 }
 
-/// Adds an error for each new group whose connector does not exist. Otherwise a later connector of any provider could put
+/// Adds an error for each new group without an enabled connector. Otherwise a later connector of any provider could put
 /// members in the team.
 fn check_connectors<'a>(
     new_groups: impl Iterator<Item = &'a String>,
@@ -210,7 +216,9 @@ fn check_connectors<'a>(
     for group in new_groups {
         let name = connector_of(group).unwrap_or_default();
         if !connectors.iter().any(|one| one.name == name) {
-            let detail = format!("must be of a Connector that exists: there is no {name}");
+            let detail = format!(
+                "must be of a Connector that is enabled: there is no such Connector {name}"
+            );
             errors.push(FieldError::invalid("spec.ssoGroups", group.as_str(), detail));
         }
     }

@@ -3,7 +3,7 @@
 
 use postern_tests::Server;
 use postern_tests::http::Client;
-use postern_tests::objects::{collection, make};
+use postern_tests::objects::{CORE, collection, create, make};
 use postern_tests::rights::{allow, merge, path, rule, rule_on, set, user};
 use serde_json::{Value, json};
 
@@ -103,6 +103,71 @@ async fn a_space_does_not_name_the_secret_of_its_cluster() {
     found.assert_none();
 }
 
+#[tokio::test]
+async fn a_hidden_user_or_connector_is_not_found_by_adding_it_to_a_team() {
+    let server = Server::start().await;
+    let admin = server.client();
+    user(&admin, "hidden").await;
+    user(&admin, "seen").await;
+    make(&admin, "teams", "night", json!({})).await;
+    let secret = json!({ "secretName": "client", "secretNamespace": "platform" });
+    let at = format!("{CORE}/namespaces/platform/secrets");
+    create(&admin, &at, "client", json!({ "data": { "clientSecret": "eA==" } })).await;
+    let connector = json!({
+        "disabled": true, "issuer": "https://issuer.example", "clientId": "postern", "clientSecret": secret,
+        "allow": { "everyone": true },
+    });
+    make(&admin, "connectors", "corp", connector).await;
+    let lead = user(&admin, "lead").await;
+    let rules = json!([
+        rule_on("teams", &["night"], &["get", "update", "patch", "bind"]),
+        rule_on("users", &["seen"], &["get"]),
+    ]);
+    allow(&admin, "leads", None, rules, "platform:user:lead").await;
+    let mut found = Findings::new();
+    let mut texts = Vec::new();
+    for (field, name, code) in [
+        ("users", "hidden", 403),
+        ("users", "absent", 403),
+        ("ssoGroups", "corp:devs", 422),
+        ("ssoGroups", "gone:devs", 422),
+        ("users", "seen", 200),
+    ] {
+        let reply =
+            merge(&lead, &path("teams", "night"), json!({ "spec": { field: [name] } })).await;
+        found.check_code(&reply, &[code], name);
+        let of_connector = name.strip_suffix(":devs").unwrap_or(name);
+        texts.push(reply.text().replace(name, "NAME").replace(of_connector, "NAME"));
+    }
+    found.check(texts[0] == texts[1], format!("users: {} {}", texts[0], texts[1]));
+    found.check(texts[2] == texts[3], format!("connectors: {} {}", texts[2], texts[3]));
+    found.assert_none();
+}
+
+#[tokio::test]
+async fn an_admin_of_a_project_applies_it_and_does_not_forge_who_applied_what() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let ada = user(&admin, "ada").await;
+    let member = json!({ "kind": "User", "name": "ada", "clusterRole": "platform-project-admin" });
+    make(&admin, "projects", "web", json!({ "members": [member] })).await;
+    let at = path("projects", "web");
+    let forged = json!({ "metadata": { "managedFields": [{
+        "manager": "gitops", "operation": "Apply", "apiVersion": "management.platform.sh/v1",
+        "time": "2026-11-29T09:00:00Z", "fieldsType": "FieldsV1",
+        "fieldsV1": { "f:spec": { "f:quotas": {}, "f:allowedClusters": {} } },
+    }] } });
+    merge(&ada, &at, forged).await.expect(403);
+    merge(&ada, &at, json!({ "metadata": { "managedFields": [{}] } })).await.expect(403);
+    merge(&ada, &at, json!({ "spec": { "description": "x" } })).await.expect(200);
+    let body = json!({
+        "apiVersion": "management.platform.sh/v1", "kind": "Project", "metadata": { "name": "web" },
+        "spec": { "displayName": "Web" },
+    });
+    let apply = ada.request("PATCH", &format!("{at}?fieldManager=gitops"));
+    apply.body("application/apply-patch+yaml", body.to_string()).send().await.expect(200);
+}
+
 /// A certificate authority in PEM, and then in base64.
 const PEM: &str =
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCmFHVnNiRzg9Ci0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K";
@@ -142,11 +207,17 @@ async fn an_agent_changes_its_endpoint_and_nothing_else() {
     ] {
         found.check_code(&merge(&agent, &edge, change.clone()).await, &[403], &change.to_string());
     }
-    let forged = json!({ "status": { "agents": [{ "name": "forged", "server": "nowhere:1" }] } });
+    let forged = json!({ "status": {
+        "agents": [{ "name": "forged", "server": "nowhere:1" }],
+        "probe": { "route": "0", "result": "Reached" },
+    } });
     let status = format!("{edge}/status");
     agent.patch(&status, "merge-patch", &forged).send().await.expect(200);
-    let stored = admin.get(&edge).send().await.expect(200);
-    found.check(stored["status"]["agents"].is_null(), format!("the agents: {}", stored["status"]));
+    let stored = admin.get(&edge).send().await.expect(200)["status"].clone();
+    found.check(
+        stored["agents"].is_null() && stored["probe"].is_null(),
+        format!("the agents and the probe: {stored}"),
+    );
     // As agents of the version before do it.
     let patch = json!({ "metadata": { "annotations": { endpoint: "one:443", format!("{endpoint}-ca-data"): PEM } } });
     found.check_code(&merge(&agent, &edge, patch).await, &[200], "the annotations of the endpoint");

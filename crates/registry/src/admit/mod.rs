@@ -45,6 +45,7 @@ use self::rights::check_rights;
 pub use self::view::KeyPolicy;
 use self::view::NewSecrets;
 pub(crate) use self::view::{ActionHandler, AdmissionView};
+use self::write::Before;
 pub(crate) use self::write::{Admitted, AdmittedChange, ObjectNames, Previous, Remover, Write};
 pub(crate) use self::writer::data_source;
 use self::writer::remember_writer;
@@ -234,7 +235,10 @@ pub(crate) fn update(
         has_new_credential: secrets.has_new_credential(kind, &write_only, view.digester),
         others: secrets.new_secrets(kind, &write_only),
     };
-    let prepared = view.prepare(permit, &mut object, Some(previous.before()), &new_secrets)?;
+    let changes_managers = writing.operation != Operation::Apply
+        && object.metadata.managed_fields != old.metadata.managed_fields;
+    let before = Before { changes_managers, ..previous.before() };
+    let prepared = view.prepare(permit, &mut object, Some(before), &new_secrets)?;
     set_phase(view, permit, &mut object, Some(old));
     permit.check(&previous.cached)?;
     permit.check_owned_by(prepared.owner.as_ref())?;

@@ -109,6 +109,7 @@ impl<'a> AdmissionView<'a> {
     ) -> Result<Prepared, ApiError> {
         let kind = permit.kind();
         let owner_uid = old.and_then(|old| old.owner_uid);
+        let changes_managers = old.is_some_and(|old| old.changes_managers);
         let old = old.map(|old| old.object);
         let may_read =
             old.is_none() || kind.read_protected().is_empty() || permit.may(Verb::Get, None);
@@ -116,8 +117,14 @@ impl<'a> AdmissionView<'a> {
         self.with_context(permit, |context| {
             let NewSecrets { has_new_credential, others } = secrets;
             let (has_new_credential, new_secrets) = (*has_new_credential, others.as_slice());
-            let context =
-                Context { has_new_credential, new_secrets, reading, owner_uid, ..context };
+            let context = Context {
+                has_new_credential,
+                new_secrets,
+                reading,
+                owner_uid,
+                changes_managers,
+                ..context
+            };
             kind.prepare(new, old, &context)
         })
     }
@@ -277,8 +284,11 @@ impl<'a> AdmissionView<'a> {
                 NamedObject::Cluster(name) => self.read(&Cluster, None, name),
                 NamedObject::Connector(name) => self.read(&Connector, None, name),
             };
-            let found = found.ok()?;
-            found.map(|found| found.object.metadata.uid)
+            let object = found.ok()??.object;
+            // Unauthenticated clients see which connectors are enabled, and other callers need not see more.
+            let disabled = object.fields.get("spec").and_then(|spec| spec.get("disabled"));
+            let is_served = disabled != Some(&true.into()) && !object.metadata.is_terminating();
+            (is_served || matches!(named, NamedObject::Cluster(_))).then_some(object.metadata.uid)
         };
         run(Context {
             is_server: permit.credential().is_server(),

@@ -37,7 +37,8 @@ impl Previous {
 
     /// The object as its kind prepares a change.
     pub(super) fn before(&self) -> Before<'_> {
-        Before { object: &self.object, owner_uid: self.cached.owner_uid() }
+        let owner_uid = self.cached.owner_uid();
+        Before { object: &self.object, owner_uid, changes_managers: false }
     }
 }
 
@@ -48,6 +49,8 @@ pub(crate) struct Before<'a> {
     pub(crate) object: &'a Object,
     /// The uid of its owner, if it has one.
     pub(crate) owner_uid: Option<&'a str>,
+    /// Whether the client itself sends other `managedFields`. An apply only makes new ones.
+    pub(crate) changes_managers: bool,
 }
 
 /// The identity that removes an object.
