@@ -177,9 +177,11 @@ fn by_probe(probe: Option<&Probe>, is_cluster: bool) -> Phase {
     }
 }
 
-/// The digest of a route, from what it depends on.
-fn digest_of(parts: &[&str]) -> String {
+/// The digest of a route, from what it depends on. Readers of the object cannot test guesses with it, for example of the name
+/// of a Secret.
+fn digest_of(view: &AdmissionView<'_>, parts: &[&str]) -> String {
     let mut context = Context::new(&SHA256);
+    context.update(&view.digester.derived_key("routes of probes"));
     for part in parts {
         context.update(&part.len().to_be_bytes());
         context.update(part.as_bytes());
@@ -356,7 +358,7 @@ fn route_to(
         return by_kubeconfig(view, &config, &object.metadata.namespace);
     }
     if kind.info().kind == Cluster.info().kind {
-        return by_agent(object, None);
+        return by_agent(view, object, None);
     }
     let Some(name) = kind.on_cluster(object).filter(|name| !name.is_empty()) else {
         return Err(Phase::pending(Reason::NoCluster, "spec.clusterRef.cluster is empty"));
@@ -381,10 +383,10 @@ fn route_to(
             );
             Phase::pending(Reason::ClusterNotReady, message)
         })?,
-        None => by_agent(&cluster, Some((kind, &name)))?,
+        None => by_agent(view, &cluster, Some((kind, &name)))?,
     };
     let place = object.fields.get("spec").and_then(|spec| spec.get("clusterRef"));
-    Ok(digest_of(&[&of_cluster, &place.map(Value::to_string).unwrap_or_default()]))
+    Ok(digest_of(view, &[&of_cluster, &place.map(Value::to_string).unwrap_or_default()]))
 }
 
 fn by_kubeconfig(
@@ -409,7 +411,7 @@ fn by_kubeconfig(
     let (key, version) = (config.key_or_default(), format!("{:?}", secret.cached.position()));
     let spec = secret::Spec::deserialize(&secret.object.fields).unwrap_or_default();
     match Kubeconfig::of_secret(&spec, key) {
-        Ok(_) => Ok(digest_of(&[KUBECONFIG, namespace, name, key, &version])),
+        Ok(_) => Ok(digest_of(view, &[KUBECONFIG, namespace, name, key, &version])),
         Err(why) => {
             let message = format!("the Secret \"{name}\": {why}");
             Err(Phase::new("Failed", Reason::InvalidKubeconfig, message))
@@ -422,6 +424,7 @@ fn by_kubeconfig(
 /// # Errors
 /// The phase of an object whose agent cannot be reached.
 fn by_agent(
+    view: &AdmissionView<'_>,
     cluster: &Object,
     instance: Option<(&'static dyn AnyKind, &str)>,
 ) -> Result<String, Phase> {
@@ -432,7 +435,7 @@ fn by_agent(
     let has_endpoint = rule.endpoint && endpoint.is_some_and(|endpoint| !endpoint.is_empty());
     if has_endpoint || rule.tunnel && !connected_agents(cluster).is_empty() {
         let endpoint = has_endpoint.then(|| endpoint_annotations(metadata));
-        return Ok(digest_of(&[TUNNEL, &metadata.uid, &format!("{endpoint:?}")]));
+        return Ok(digest_of(view, &[TUNNEL, &metadata.uid, &format!("{endpoint:?}")]));
     }
     let message = match instance {
         None => "the cluster has no kubeconfig (spec.config), and no agent has opened a tunnel or reported its address"

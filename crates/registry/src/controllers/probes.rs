@@ -50,8 +50,8 @@ const AGE_CHECK_INTERVAL: Duration = Duration::from_secs(20);
 /// The time in which changes are collected.
 const BATCH_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The attempts at the same time.
-const MAX_ATTEMPTS: usize = 32;
+/// The attempts at the same time at clusters, and at instances. Tenants with many instances do not delay clusters.
+const MAX_ATTEMPTS: [usize; 2] = [32, 32];
 
 /// Tries the route to a target, and returns the result. It ends by itself within seconds.
 pub type Attempt = Arc<dyn Fn(GatewayTarget) -> BoxFuture<'static, ProbeResult> + Send + Sync>;
@@ -87,7 +87,7 @@ pub async fn run(registry: Arc<Registry>, attempt: Attempt) {
         progress.mark_unchanged();
         probes.catch_up();
         probes.start_due();
-        let next = probes.next_due().unwrap_or(next_age_check).min(next_age_check);
+        let next = probes.next_due().map_or(next_age_check, |(at, _)| next_age_check.min(*at));
         tokio::select! {
             changed = progress.changed() => {
                 if changed.is_err() {
@@ -96,9 +96,9 @@ pub async fn run(registry: Arc<Registry>, attempt: Attempt) {
                 tokio::time::sleep(BATCH_INTERVAL).await;
             }
             Some(done) = probes.running.join_next() => {
-                if let Ok((probed, result)) = done {
-                    probes.finish(&probed, result);
-                }
+                // After a panic, the task starts again.
+                let Ok((probed, result)) = done else { return };
+                probes.finish(&probed, result);
             }
             () = sleep_until(next) => {
                 if Instant::now() >= next_age_check {
@@ -116,7 +116,10 @@ struct Probes {
     /// The cursor in the events of each of [`KINDS`].
     cursors: [Position; 3],
     known: HashMap<Probed, Known>,
-    due: BTreeSet<(Instant, Probed)>,
+    /// The times of the next attempts, by lane.
+    due: [BTreeSet<(Instant, Probed)>; 2],
+    /// The number of attempts under way, by lane.
+    attempts: [usize; 2],
     /// The queues of projects with an attempt under way.
     queues: HashMap<Arc<str>, VecDeque<Probed>>,
     running: JoinSet<(Probed, Option<ProbeResult>)>,
@@ -131,7 +134,8 @@ impl Probes {
             attempt,
             cursors,
             known: HashMap::new(),
-            due: BTreeSet::new(),
+            due: [BTreeSet::new(), BTreeSet::new()],
+            attempts: [0, 0],
             queues: HashMap::new(),
             running: JoinSet::new(),
         };
@@ -211,23 +215,27 @@ impl Probes {
     fn set_due(&mut self, probed: &Probed, at: Option<Instant>) {
         let Some(known) = self.known.get_mut(probed) else { return };
         if let State::Due(before) = known.state {
-            self.due.remove(&(before, probed.clone()));
+            self.due[lane_of(probed)].remove(&(before, probed.clone()));
         }
         if let Some(at) = at {
             known.state = State::Due(at);
-            self.due.insert((at, probed.clone()));
+            self.due[lane_of(probed)].insert((at, probed.clone()));
         }
     }
 
-    fn next_due(&self) -> Option<Instant> {
-        let is_free = self.running.len() < MAX_ATTEMPTS;
-        self.due.first().filter(|_| is_free).map(|(at, _)| *at)
+    /// The next attempt, of the lanes with room for one.
+    fn next_due(&self) -> Option<&(Instant, Probed)> {
+        let lanes = self.due.iter().zip(self.attempts).zip(MAX_ATTEMPTS);
+        let free = lanes.filter(|((_, attempts), max)| attempts < max);
+        free.filter_map(|((due, _), _)| due.first()).min()
     }
 
     /// Starts the attempts that are due, as far as there is room.
     fn start_due(&mut self) {
-        while self.next_due().is_some_and(|at| at <= Instant::now()) {
-            let Some((_, probed)) = self.due.pop_first() else { return };
+        while let Some((at, probed)) = self.next_due().cloned()
+            && at <= Instant::now()
+        {
+            self.due[lane_of(&probed)].remove(&(at, probed.clone()));
             if !self.registry.servers().is_first_for(&probed.1) {
                 // The server whose turn it is keeps the result up to date.
                 if let Some(known) = self.known.get_mut(&probed) {
@@ -253,6 +261,7 @@ impl Probes {
         if let Some(known) = self.known.get_mut(&probed) {
             known.state = State::Running;
         }
+        self.attempts[lane_of(&probed)] += 1;
         let (registry, attempt) = (self.registry.clone(), self.attempt.clone());
         self.running.spawn(async move {
             let result = try_route(&registry, &attempt, &probed).await;
@@ -262,6 +271,7 @@ impl Probes {
 
     /// Notes the end of an attempt; its result is `None` if there was none.
     fn finish(&mut self, probed: &Probed, result: Option<ProbeResult>) {
+        self.attempts[lane_of(probed)] -= 1;
         let group = group_of(probed);
         loop {
             let next = self.queues.get_mut(&group).and_then(VecDeque::pop_front);
@@ -312,6 +322,11 @@ impl Probes {
             write(&self.registry, &probed, &probe.route, ProbeResult::Unknown).await;
         }
     }
+}
+
+/// The lane of an object: 0 for clusters, 1 for instances.
+fn lane_of((kind, _): &Probed) -> usize {
+    usize::from(*kind > 0)
 }
 
 /// The objects of which one is tried at a time: those of a namespace. Each cluster is alone.
