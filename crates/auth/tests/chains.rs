@@ -244,8 +244,8 @@ impl World {
     /// Revokes the tokens of a key, or all tokens of the keys of its owner, as the server does for owners of many keys.
     fn revoke_key(&mut self, key: &Object, is_folded: bool) {
         self.revision += 1;
-        let owner = key.metadata.owner_references.iter().find(|one| one.kind == "User");
-        let of_owner = owner.filter(|_| is_folded).map(|owner| keys_of(&owner.uid));
+        let owner_uid = key.fields["status"]["ownerUid"].as_str().filter(|_| is_folded);
+        let of_owner = owner_uid.map(keys_of);
         let revoked = of_owner.unwrap_or_else(|| key.metadata.uid.clone());
         self.verifier.revoke(&revoked, self.revision);
     }
@@ -410,7 +410,7 @@ impl World {
         let is_over = spec.ttl > 0 && created + spec.ttl <= self.now;
         let owner = self.users.get(spec.user.as_str());
         let is_owned = owner.is_some_and(|User { uid, is_disabled, .. }| {
-            !is_disabled && key.metadata.owner_references.iter().any(|one| one.uid == *uid)
+            !is_disabled && key.fields["status"]["ownerUid"] == *uid
         });
         let is_ops =
             owner.is_some_and(|owner| owner.is_ops) || spec.groups.iter().any(|group| group == OPS);
@@ -574,18 +574,16 @@ fn change(
     world.write(name, &spec, None, None, false);
 }
 
-/// A deletion: the collector deletes what ends with the key, or takes off its references, or comes later.
+/// A deletion: the collector deletes what ends with the key at once, or comes later.
 fn delete(rng: &mut Rng, world: &mut World, name: &str) {
     let Some(key) = world.keys.remove(name) else { return };
     world.revoke_key(&key, rng.percent(30));
     world.index_key(name);
-    let how = rng.below(3);
+    let is_collected = rng.percent(50);
     for other in world.keys.keys().cloned().collect::<Vec<_>>() {
-        let dependent = world.keys.get_mut(&other).unwrap();
-        if how == 0 && OwnedAccessKey.ends_with(dependent).as_deref() == Some(&key.metadata.uid) {
+        let ties = OwnedAccessKey.ties(&world.keys[&other]);
+        if is_collected && ties.iter().any(|one| one.uid == key.metadata.uid) {
             world.keys.remove(&other);
-        } else if how == 1 {
-            dependent.metadata.owner_references.retain(|one| one.uid != key.metadata.uid);
         }
         world.index_key(&other);
     }

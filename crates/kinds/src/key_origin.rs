@@ -1,7 +1,13 @@
 //! What an access key says about where it comes from: a login through a connector, a session, or a workload. Only the server
 //! writes it (`docs/reference/access-keys.md#fields-of-the-server`).
 
-use crate::prelude::*;
+use postern_meta::object::OwnerReference;
+use postern_meta::time::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::names::MANAGEMENT_V1;
+use crate::secret_text::SecretText;
 
 /// Data of a single sign-on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -27,13 +27,13 @@ mod kubeconfig_ref;
 mod named_identities;
 mod names;
 mod namespace_names;
-mod owner_reference;
 mod policy_rules;
 mod right;
 mod schema_rule;
 mod secret_data;
 mod secret_parts;
 mod secret_text;
+mod ties;
 mod verb;
 
 pub mod access;
@@ -114,6 +114,7 @@ pub use postern_meta::gvk::GroupResource;
 pub use principal::{NoPrincipals, OwnedBy, Owner, Principal, Principals};
 pub use right::{RequiredRight, Right};
 pub use secret_text::SecretText;
+pub use ties::Ties;
 pub use verb::Verb;
 
 /// The kinds of this product.

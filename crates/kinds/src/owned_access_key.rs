@@ -15,11 +15,11 @@ pub use crate::key_origin::{
     CommandLine, Identity, Login, OidcLogin, OidcProvider, Session, Workload,
 };
 use crate::names::{MAX_IDENTITIES, is_reserved_identity};
-use crate::owner_reference::{add_owner_reference, ensure_reference, keep_owner_reference};
 use crate::prelude::*;
 use crate::principal::{ConnectorRef, delegated_right, key_verb};
 use crate::schema_rule::IMMUTABLE;
 use crate::scope::{self, Scope};
+use crate::ties;
 
 /// The path of the key's value.
 pub const KEY_PATH: &[&str] = &["spec", "key"];
@@ -132,6 +132,9 @@ pub struct Status {
     /// When the key was used last, accurate to about a minute. Set by the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_activity: Option<Timestamp>,
+    /// The uid of the user or team that owns the key. The key ends with it. Set by the server, and never changed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub owner_uid: String,
     /// The uid of the user or team who disabled the key, while it is disabled. Set by the server. It is empty if another
     /// identity disabled the key, or an older version of the server.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -193,15 +196,21 @@ fn default_ttl_seconds(metadata: &ObjectMeta, ctx: &Context<'_>) -> i64 {
     caller_end.map_or(longest, |end| longest.min(end.saturating_sub(created)).max(1))
 }
 
+fn ties_of(status: &Status) -> Ties<'_> {
+    Ties {
+        owner_uid: &status.owner_uid,
+        maker: status.maker.as_ref(),
+        workload: status.workload.as_ref(),
+    }
+}
+
 /// The facts about a key that authentication needs.
 fn facts(metadata: &ObjectMeta, spec: &Spec, status: &Status) -> KeyFacts {
-    let owner = spec.owner();
-    let owner_uid = owner.as_ref().and_then(|owner| owner.uid_in(metadata));
     let idle_seconds = status.session.as_ref().map_or(0, |session| session.idle_seconds);
     KeyFacts {
         uid: metadata.uid.clone(),
-        owner_uid: owner_uid.unwrap_or_default().to_owned(),
-        owner,
+        owner_uid: status.owner_uid.clone(),
+        owner: spec.owner(),
         groups: spec.groups.clone(),
         disabled: spec.disabled,
         lifetime: Lifetime { idle_seconds, ..lifetime(metadata, spec) },
@@ -307,27 +316,14 @@ impl Kind for OwnedAccessKey {
                 Status { session, ..old.fields.status.clone() }
             }
         };
-        new.fields.status = Status { last_activity: None, disabled_by_uid, ..server_set };
-        match old {
-            None => {
-                if let Some(owner) = new.fields.spec.owner() {
-                    add_owner_reference(&mut new.metadata.owner_references, &owner, ctx);
-                }
-                add_maker_reference(new);
-                if let Some(workload) = &new.fields.status.workload {
-                    ensure_reference(&mut new.metadata.owner_references, &workload.reference());
-                }
-            }
-            Some(old) => {
-                if let Some(owner) = old.fields.spec.owner() {
-                    keep_owner_reference(&mut new.metadata, &old.metadata, &owner);
-                }
-                keep_maker_reference(new, old);
-                if let Some(workload) = &old.fields.status.workload {
-                    ensure_reference(&mut new.metadata.owner_references, &workload.reference());
-                }
-            }
-        }
+        let owner = new.fields.spec.owner();
+        let owner_uid = match old {
+            None => ties::owner_uid(owner.as_ref(), ctx),
+            Some(old) => old.fields.status.owner_uid.clone(),
+        };
+        let status = Status { last_activity: None, disabled_by_uid, owner_uid, ..server_set };
+        ties::remove_references(&mut new.metadata, owner.as_ref(), &ties_of(&status));
+        new.fields.status = status;
     }
 
     fn validate(
@@ -405,10 +401,7 @@ impl Kind for OwnedAccessKey {
 
     const ACCESS_ROLE: Option<AccessRole<Spec, Status>> = Some(AccessRole::Key(facts));
 
-    const ENDS_WITH: Option<EndsWith<Status>> = Some(|status| {
-        let workload = status.workload.as_ref().map(|workload| workload.uid.as_str());
-        workload.or_else(|| status.maker.as_ref().map(|maker| maker.uid.as_str()))
-    });
+    const TIES: Option<TiesOf<Status>> = Some(ties_of);
 
     const OBSERVED_STATUS: Option<ObservedStatus> = Some(|name, uid, observations| {
         let at = observations.last_activity(name, uid);
@@ -529,23 +522,6 @@ fn check_life(
     }
     let written = WrittenKey { uid: &new.metadata.uid, lifetime, is_login };
     key_life::check(caller_key, written).map_err(refused)
-}
-
-/// Adds a reference to the maker, so that the garbage collector deletes the key with it. The reference decides
-/// nothing else: `status.maker` does.
-fn add_maker_reference(new: &mut Draft<Fields>) {
-    if let Some(maker) = &new.fields.status.maker {
-        ensure_reference(&mut new.metadata.owner_references, &key_attenuation::reference(maker));
-    }
-}
-
-/// Keeps the reference to the maker as it was.
-fn keep_maker_reference(new: &mut Draft<Fields>, old: &Draft<Fields>) {
-    let Some(maker) = &old.fields.status.maker else { return };
-    let mut before = old.metadata.owner_references.iter();
-    if let Some(reference) = before.find(|one| one.uid == maker.uid) {
-        ensure_reference(&mut new.metadata.owner_references, reference);
-    }
 }
 
 fn validate_owner(spec: &Spec, old: Option<&Spec>, ctx: &Context<'_>, errors: &mut FieldErrors) {

@@ -19,9 +19,9 @@ pub use crate::kind::action::{
 };
 pub use crate::kind::ownership::{Access, ExtraAccess, Ownership, OwnershipPart, UserOrTeam};
 pub use crate::kind::{
-    CarriedScope, ClaimMatches, Companion, DataSource, DataSourceOf, Dependent, Dependents,
-    EndsWith, Info, Kind, KubeconfigOf, ObservedStatus, OnCluster, OnRemove, PartialRight,
-    ResourceScope, SelectableField, StrictFields, UniqueKey, UniqueKeys, UnservedField,
+    CarriedScope, ClaimMatches, Companion, DataSource, DataSourceOf, Dependent, Dependents, Info,
+    Kind, KubeconfigOf, ObservedStatus, OnCluster, OnRemove, PartialRight, ResourceScope,
+    SelectableField, StrictFields, TiesOf, UniqueKey, UniqueKeys, UnservedField,
 };
 pub use crate::names::{CORE_V1, MANAGEMENT_V1, check_identities, check_identity};
 pub use crate::principal::{
@@ -30,5 +30,6 @@ pub use crate::principal::{
 };
 pub use crate::right::{RequiredRight, Right};
 pub use crate::secret_text::SecretText;
+pub use crate::ties::Ties;
 pub use crate::verb::Verb;
 pub use crate::write_only::{AtRest, WriteOnlyField};

@@ -139,9 +139,8 @@ impl Owner {
             && reference.api_version == MANAGEMENT_V1.to_string()
     }
 
-    /// The uid of the user or team that an object belongs to, from the owner reference of the object. `None` for a raw
-    /// subject, and for an object that has lost its owner of this name.
-    pub fn uid_in<'a>(&self, metadata: &'a ObjectMeta) -> Option<&'a str> {
+    /// The uid in the only owner reference that names this user or team. `None` for a raw subject.
+    pub(crate) fn uid_in<'a>(&self, metadata: &'a ObjectMeta) -> Option<&'a str> {
         metadata.only_owner_uid(|one| self.is_named_by(one))
     }
 }

@@ -8,7 +8,6 @@ use crate::cluster::Cluster;
 use crate::connector::{check_issuer, validate_ca};
 use crate::context::NamedObject;
 use crate::identities::{only_disables, rights_to_impersonate_all};
-use crate::owner_reference::ensure_reference;
 use crate::prelude::*;
 
 /// The platforms.
@@ -120,8 +119,9 @@ fn bind_to_cluster(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &C
     let Some(uid) = uid.filter(|_| !cluster.is_empty()) else { return };
     let Info { kind, version, .. } = Cluster::INFO;
     let (api_version, kind, name) = (version.to_string(), kind.to_owned(), cluster.clone());
-    let reference = OwnerReference { api_version, kind, name, uid, ..OwnerReference::default() };
-    ensure_reference(references, &reference);
+    // A uid may be there only once.
+    references.retain(|one| one.uid != uid);
+    references.push(OwnerReference { api_version, kind, name, uid, ..OwnerReference::default() });
 }
 
 impl Kind for TrustedIssuer {

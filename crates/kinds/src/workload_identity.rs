@@ -7,11 +7,11 @@ use postern_meta::names::dns1123_subdomain;
 
 use crate::claim_match::ClaimMatch;
 use crate::key_attenuation;
-use crate::owner_reference::{add_owner_reference, ensure_reference, keep_owner_reference};
 use crate::prelude::*;
 use crate::principal::{WorkloadFacts, delegated_right, key_verb};
 use crate::schema_rule::IMMUTABLE;
 use crate::scope::{self, Scope};
+use crate::ties;
 
 /// The lifetime of an exchanged key, in seconds, and its limits.
 pub const DEFAULT_TTL_SECONDS: i64 = 15 * 60;
@@ -75,9 +75,12 @@ pub struct Spec {
 
 /// The facts that the server adds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.WorkloadIdentityStatus")]
 pub struct Status {
+    /// The uid of the user or team that owns it. It ends with this owner. Set by the server, and never changed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub owner_uid: String,
     /// The access key that created the workload identity, if its keys are valid only as long as that one is. Set by the
     /// server, and never changed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,6 +107,10 @@ impl Spec {
             (_, team) => Some(Owner::Team(team.to_owned())),
         }
     }
+}
+
+fn ties_of(status: &Status) -> Ties<'_> {
+    Ties { owner_uid: &status.owner_uid, maker: status.maker.as_ref(), workload: None }
 }
 
 impl Kind for WorkloadIdentity {
@@ -147,29 +154,15 @@ impl Kind for WorkloadIdentity {
         spec.ttl.get_or_insert(DEFAULT_TTL_SECONDS);
         spec.max_live.get_or_insert(DEFAULT_MAX_LIVE);
         let owner = spec.key_owner();
-        match old {
-            None => {
-                let maker = ctx.caller_key.and_then(key_attenuation::maker);
-                let references = &mut new.metadata.owner_references;
-                if let Some(owner) = owner {
-                    add_owner_reference(references, &owner, ctx);
-                }
-                if let Some(maker) = &maker {
-                    ensure_reference(references, &key_attenuation::reference(maker));
-                }
-                new.fields.status = Status { maker };
-            }
-            Some(old) => {
-                new.fields.status = old.fields.status.clone();
-                if let Some(owner) = old.fields.spec.key_owner() {
-                    keep_owner_reference(&mut new.metadata, &old.metadata, &owner);
-                }
-                if let Some(maker) = &old.fields.status.maker {
-                    let reference = key_attenuation::reference(maker);
-                    ensure_reference(&mut new.metadata.owner_references, &reference);
-                }
-            }
-        }
+        let status = match old {
+            None => Status {
+                owner_uid: ties::owner_uid(owner.as_ref(), ctx),
+                maker: ctx.caller_key.and_then(key_attenuation::maker),
+            },
+            Some(old) => old.fields.status.clone(),
+        };
+        ties::remove_references(&mut new.metadata, owner.as_ref(), &ties_of(&status));
+        new.fields.status = status;
     }
 
     fn validate(
@@ -242,8 +235,7 @@ impl Kind for WorkloadIdentity {
 
     const CLAIM_MATCHES: Option<ClaimMatches<Spec>> = Some(|spec| (&spec.issuer, &spec.r#match));
 
-    const ENDS_WITH: Option<EndsWith<Status>> =
-        Some(|status| status.maker.as_ref().map(|maker| maker.uid.as_str()));
+    const TIES: Option<TiesOf<Status>> = Some(ties_of);
 }
 
 /// Checks that the keys of a workload identity do not outlive the key of its writer, nor do more than it.

@@ -187,8 +187,8 @@ fn the_server_remembers_who_disabled_a_key_and_clients_cannot_say_it() {
     let by = |uid: &str| json!({ "disabledByUid": uid });
     let nobody = json!({});
     for (old, new, uid, status) in [
-        (None, &disabled, "uid-ada", by("uid-ada")),
-        (None, &enabled, "uid-ada", nobody.clone()),
+        (None, &disabled, "uid-ada", json!({ "disabledByUid": "uid-ada", "ownerUid": "uid-ada" })),
+        (None, &enabled, "uid-ada", json!({ "ownerUid": "uid-ada" })),
         (Some((&enabled, nobody.clone())), &disabled, "uid-ada", by("uid-ada")),
         (Some((&disabled, by("uid-admin"))), &disabled, "uid-ada", by("uid-admin")),
         (Some((&disabled, nobody.clone())), &disabled, "uid-ada", nobody.clone()),
@@ -335,38 +335,6 @@ fn whoever_writes_a_key_that_its_owner_disabled_disables_it_against_them() {
         prepare(&mut sent, Some(&old), context);
         let stored = &sent.fields["status"]["disabledByUid"];
         assert_eq!(stored, expected, "{spec}, disabled by {by}, written by {writer}");
-    }
-}
-
-#[test]
-fn the_reference_to_the_owner_is_the_servers() {
-    let caller = Caller::default();
-    let now = Timestamp::from_unix_seconds(NOW);
-    let reference = |name: &str, uid: &str| json!({ "apiVersion": "management.platform.sh/v1", "kind": "User", "name": name, "uid": uid });
-    let with = |references: &[Value]| {
-        let mut value = key(&json!({ "user": "ada" }), &json!({})).into_value();
-        value["metadata"]["ownerReferences"] = references.into();
-        Object::from_value(value).unwrap()
-    };
-    let (ada, bob) = (reference("ada", "u1"), reference("bob", "u2"));
-    let namesake = reference("ada", "u3");
-    for (old, sent, kept) in [
-        (None, vec![], vec![&ada]),
-        (None, vec![&namesake, &bob], vec![&bob, &ada]),
-        (Some(vec![&ada]), vec![], vec![&ada]),
-        (Some(vec![&ada]), vec![&namesake, &bob], vec![&bob, &ada]),
-        (Some(vec![&bob]), vec![&bob, &ada], vec![&bob]),
-        (Some(vec![]), vec![&namesake], vec![]),
-    ] {
-        let object = |references: &[&Value]| {
-            with(&references.iter().map(|one| (*one).clone()).collect::<Vec<_>>())
-        };
-        let old = old.as_deref().map(object);
-        let mut new = object(&sent);
-        prepare(&mut new, old.as_ref(), Context::of(&caller, now, &Ada("u1")));
-        let new = new.into_value();
-        let references = new["metadata"].get("ownerReferences").cloned().unwrap_or(json!([]));
-        assert_eq!(references, json!(kept), "{sent:?}");
     }
 }
 

@@ -345,8 +345,8 @@ impl World {
             "disabled": is_disabled,
         });
         let mut object = self.object(&WorkloadIdentity, name, &uid, json!({ "spec": spec }));
-        object.fields.insert("status".to_owned(), json!({ "maker": maker_of(maker.as_ref()) }));
-        object.metadata.owner_references = owner_references(user, &owner_uid);
+        let status = json!({ "maker": maker_of(maker.as_ref()), "ownerUid": owner_uid });
+        object.fields.insert("status".to_owned(), status);
         self.put(&WorkloadIdentity, name, Some(object));
     }
 
@@ -611,18 +611,6 @@ pub(crate) fn maker_of(parent: Option<&Parent>) -> Value {
         maker["impersonated"] = json!({ "user": user });
     }
     maker
-}
-
-pub(crate) fn owner_references(user: &str, uid: &str) -> Vec<postern_meta::object::OwnerReference> {
-    let api_version = MANAGEMENT_V1.to_string();
-    let (kind, name, uid) = ("User".to_owned(), user.to_owned(), uid.to_owned());
-    vec![postern_meta::object::OwnerReference {
-        api_version,
-        kind,
-        name,
-        uid,
-        ..Default::default()
-    }]
 }
 
 pub(crate) fn spec_of(key: &KeyRow) -> Value {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use postern_meta::decode;
 use postern_meta::field::FieldErrors;
 use postern_meta::names::NameRule;
-use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::object::{Object, ObjectMeta, OwnerReference};
 use postern_meta::schema::Schema;
 use postern_meta::status::ApiError;
 use schemars::JsonSchema;
@@ -31,6 +31,7 @@ use crate::principal::{AccessChange, OwnedBy, Owner, Principals, delegated_right
 use crate::rbac::{Granted, GrantedRoles, PolicyChange};
 use crate::right::{RequiredRight, Right};
 use crate::scope::Scope;
+use crate::ties;
 use crate::verb::Verb;
 use crate::write_only::WriteOnlyField;
 
@@ -230,8 +231,12 @@ pub trait AnyKind: Send + Sync {
         ctx: &Context<'_>,
     ) -> Result<Vec<Dependent>, ApiError>;
 
-    /// The uid of the object with which an object ends, if it ends with one.
-    fn ends_with(&self, object: &Object) -> Option<String>;
+    /// The objects that an object ends with, each in the form of an owner reference.
+    fn ties(&self, object: &Object) -> Vec<OwnerReference>;
+
+    /// A stored object of an earlier version in the form of this one; `None` if it has this form already. In the earlier
+    /// form, ties are owner references.
+    fn upgraded(&self, json: &[u8]) -> Option<Object>;
 
     /// Whether the removal of an object changes others: see [`AnyKind::on_remove`].
     fn has_companions(&self) -> bool;
@@ -527,10 +532,10 @@ impl<K: Kind> AnyKind for K {
     }
 
     fn owned_by(&self, json: &[u8]) -> Option<OwnedBy> {
-        let delegation = K::DELEGATION?;
-        let object = spec_of::<K>(json)?;
+        let (delegation, ties) = K::DELEGATION.zip(K::TIES)?;
+        let object = access_object::<K>(json)?;
         let owner = (delegation.owner)(&object.spec)?;
-        let uid = owner.uid_in(&object.metadata).unwrap_or_default().to_owned();
+        let uid = ties(&object.status).owner_uid.to_owned();
         Some(OwnedBy { owner, uid })
     }
 
@@ -677,9 +682,18 @@ impl<K: Kind> AnyKind for K {
         Ok(all)
     }
 
-    fn ends_with(&self, object: &Object) -> Option<String> {
-        let of = K::ENDS_WITH?;
-        of(&fields::<K>(object).ok()?.status).map(str::to_owned)
+    fn ties(&self, object: &Object) -> Vec<OwnerReference> {
+        let (Some(of), Ok(fields)) = (K::TIES, fields::<K>(object)) else { return Vec::new() };
+        let owner = K::DELEGATION.and_then(|delegation| (delegation.owner)(&fields.spec));
+        of(&fields.status).references(owner.as_ref())
+    }
+
+    fn upgraded(&self, json: &[u8]) -> Option<Object> {
+        let (delegation, of) = K::DELEGATION.zip(K::TIES)?;
+        let mut object: Object = decode::decode_typed(json).ok()?;
+        let fields = fields::<K>(&object).ok()?;
+        let owner = (delegation.owner)(&fields.spec);
+        ties::upgrade(&mut object, owner.as_ref(), &of(&fields.status)).then_some(object)
     }
 
     fn has_companions(&self) -> bool {

@@ -19,6 +19,7 @@ use crate::principal::{AccessRole, Delegation, Principals};
 use crate::rbac::{Granted, GrantedRoles, PolicyPart};
 use crate::right::{RequiredRight, Right};
 use crate::scope::Scope;
+use crate::ties::Ties;
 use crate::verb::Verb;
 use crate::write_only::WriteOnlyField;
 use ownership::OwnershipPart;
@@ -99,8 +100,8 @@ pub type DataSourceOf = fn(&ObjectMeta) -> Option<DataSource>;
 /// The TrustedIssuer whose tokens an object accepts, and the claims that these must have.
 pub type ClaimMatches<Spec> = fn(&Spec) -> (&str, &[ClaimMatch]);
 
-/// The uid of the object with which an object ends; `None` for an object that ends by itself alone.
-pub type EndsWith<Status> = fn(&Status) -> Option<&str>;
+/// The objects that an object ends with.
+pub type TiesOf<Status> = for<'a> fn(&'a Status) -> Ties<'a>;
 
 /// The right by which a caller who may `get` an object may also do this to a part of it, given its name; `None`
 /// for a verb without one. The kind's [`Kind::required_rights`] ask for the whole right where a write changes more.
@@ -197,9 +198,9 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// The tokens that its objects accept, for a kind whose objects do.
     const CLAIM_MATCHES: Option<ClaimMatches<Self::Spec>> = None;
 
-    /// The object with which an object ends, by a record of the server's. The garbage collector deletes it with that
-    /// object whatever other owners it has, and never removes its reference to it.
-    const ENDS_WITH: Option<EndsWith<Self::Status>> = None;
+    /// The objects that an object ends with, by records of the server's. The garbage collector deletes it with the first of
+    /// them, whatever owner references it has. A kind with [`Kind::DELEGATION`] has them.
+    const TIES: Option<TiesOf<Self::Status>> = None;
 
     /// Changes of other objects that go with the removal of one.
     const ON_REMOVE: Option<OnRemove> = None;

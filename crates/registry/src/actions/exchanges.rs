@@ -33,7 +33,6 @@ const MAX_SUBJECT_CHARS: usize = 256;
 pub struct Accepting {
     name: String,
     uid: String,
-    metadata: ObjectMeta,
     spec: workload_identity::Spec,
     status: workload_identity::Status,
     issuer_type: IssuerType,
@@ -147,8 +146,7 @@ pub async fn accepting(registry: &Registry, name: &str) -> Result<Accepting, NoK
     };
     Ok(Accepting {
         name: name.to_owned(),
-        uid: found.metadata.uid.clone(),
-        metadata: found.metadata,
+        uid: found.metadata.uid,
         spec: found.spec,
         status: found.status.unwrap_or_default(),
         issuer_type,
@@ -260,11 +258,11 @@ impl Accepting {
         let Some(owner) = self.spec.key_owner() else { return Err(gone) };
         let principals = registry.cache().principals();
         let Some(principal) = owner.principal() else { return Err(gone) };
-        let uid = owner.uid_in(&self.metadata);
-        if uid.is_none() || principals.uid(principal).as_deref() != uid {
+        let uid = self.status.owner_uid.as_str();
+        if uid.is_empty() || principals.uid(principal).as_deref() != Some(uid) {
             return Err(gone);
         }
-        let identity = principals.identity_of_principal(principal, uid.unwrap_or_default());
+        let identity = principals.identity_of_principal(principal, uid);
         let name = identity.map(|identity| identity.name);
         let name = name.ok_or(NoKey::Unusable("the owner of the workload identity is disabled"))?;
         Ok((owner, name))

@@ -62,6 +62,11 @@ pub(crate) fn split_stored(stored: &[u8]) -> (&[u8], Option<&str>) {
     (&stored[..mark], uid.filter(|uid| is_uid(uid)))
 }
 
+/// Whether an object can have owner references, by a search in its bytes.
+pub(super) fn may_have_owners(json: &[u8]) -> bool {
+    memchr::memmem::find(json, b"\"ownerReferences\":").is_some()
+}
+
 fn is_uid(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
@@ -240,9 +245,9 @@ impl CachedObject {
                 .is_ok_and(|object| object.metadata.deletion_timestamp.is_some())
     }
 
-    /// Whether it can have owners, by a search in the bytes. True for every object with owners, and for few others.
+    /// Whether it can have owner references or ties. True for every object with one, and for few others.
     pub(crate) fn may_have_owners(&self) -> bool {
-        memchr::memmem::find(&self.frame, b"\"ownerReferences\":").is_some()
+        self.owner.is_some() || may_have_owners(&self.frame)
     }
 
     /// The labels. They are decoded on first use.

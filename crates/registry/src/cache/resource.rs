@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::Encoding;
-use super::object::{CachedObject, split_stored, stored_head};
+use super::object::{CachedObject, may_have_owners, split_stored, stored_head, to_stored};
 use super::objects::Objects;
 
 /// The events that are kept of each kind. A watcher that is further behind reads the store's history.
@@ -480,6 +480,14 @@ impl ResourceCache {
         Counted { all: state.objects.len(), corrupt: state.objects.corrupt() }
     }
 
+    /// The stored bytes of an object in the form of this version, if they have that of an earlier one. The next write
+    /// stores them.
+    fn upgraded(&self, json: &[u8]) -> Option<Bytes> {
+        let is_intact = json.starts_with(self.head.as_bytes());
+        let may_be_old = is_intact && self.kind.is_delegated() && may_have_owners(json);
+        may_be_old.then(|| self.kind.upgraded(json)).flatten().map(to_stored)
+    }
+
     /// Decodes the stored value of a key for the cache.
     pub(crate) fn to_entry(
         &self,
@@ -488,6 +496,8 @@ impl ResourceCache {
         event_type: WatchEventType,
         stored: &[u8],
     ) -> CacheEntry {
+        let upgraded = self.upgraded(split_stored(stored).0);
+        let stored = upgraded.as_deref().unwrap_or(stored);
         let owner = self.kind.owned_by(split_stored(stored).0);
         CachedObject::from_stored(&self.head, key.clone(), position, event_type, stored)
             .map(|object| object.owned_by(owner))

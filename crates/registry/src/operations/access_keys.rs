@@ -3,7 +3,7 @@
 use postern_kinds::owned_access_key::{Fields, OwnedAccessKey};
 use postern_kinds::team::Team;
 use postern_kinds::user::User;
-use postern_kinds::{AnyKind, Principal, Verb};
+use postern_kinds::{AnyKind, OwnedBy, Principal, Verb};
 use postern_meta::object::Object;
 use postern_meta::options::{DeleteOptions, GetOptions};
 use postern_meta::status::ApiError;
@@ -77,8 +77,8 @@ async fn remove_expired_key(registry: &Registry, name: &str, limit: i64) -> Resu
 
 /// Removes access keys whose user or team no longer exists.
 ///
-/// The garbage collector removes keys with their owners. This function finds the keys that it skips: orphaned keys,
-/// and keys with another owner reference. Such keys give no access. A later user of the same name has other keys.
+/// The garbage collector removes keys with their owners. This function finds the keys that it misses: keys that an earlier
+/// version orphaned. Such keys give no access. A later user of the same name has other keys.
 ///
 /// # Errors
 /// The error of the last removal that failed.
@@ -99,8 +99,8 @@ pub(crate) async fn remove_keys_without_owner(registry: &Registry) -> Result<(),
 
 /// Removes access keys whose maker no longer exists: they give no access.
 ///
-/// The garbage collector removes keys with their makers. This function finds the keys that it misses, because the
-/// reference to the maker was lost or the maker was removed in another way.
+/// The garbage collector removes keys with their makers. This function finds the keys that it misses, because the maker
+/// was removed in another way.
 ///
 /// # Errors
 /// The error of the last removal that failed.
@@ -153,15 +153,17 @@ async fn remove_key_without_owner(registry: &Registry, name: &str) -> Result<(),
 
 /// Whether the owner of a key certainly no longer exists. A corrupt owner may be restored, so it counts as existing.
 fn has_lost_owner(registry: &Registry, key: &Object, secrets: &SecretRecord) -> bool {
-    let Some(owner) = OwnedAccessKey.owner(&key.to_json_bytes()) else { return false };
+    let Some(OwnedBy { owner, uid }) = OwnedAccessKey.owned_by(&key.to_json_bytes()) else {
+        return false;
+    };
     let (kind, name): (&dyn AnyKind, _) = match owner.principal() {
         Some(Principal::User(name)) => (&User, name),
         Some(Principal::Team(name)) => (&Team, name),
         None => return false,
     };
-    // Orphaning removes the reference to the owner. The secret record still has the uid.
-    let recorded = Some(secrets.owner_uid.as_str()).filter(|_| secrets.uid == key.metadata.uid);
-    let uid = owner.uid_in(&key.metadata).or(recorded).unwrap_or_default();
+    // A key of an earlier version may have lost its owner. The secret record still has the uid.
+    let recorded = Some(&secrets.owner_uid).filter(|_| secrets.uid == key.metadata.uid);
+    let uid = if uid.is_empty() { recorded.cloned().unwrap_or_default() } else { uid };
     let found = registry.cache().of(kind.info()).get(&storage_key::object(kind.info(), None, name));
     match found {
         _ if uid.is_empty() => false,

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postern_kinds::namespace::Namespace;
 use postern_kinds::principal::{AccessChange, Principal};
-use postern_kinds::{AnyKind, Owner, SecretText, all};
+use postern_kinds::{AnyKind, OwnedBy, Owner, SecretText, all};
 use postern_meta::decode::decode_typed;
-use postern_meta::object::{Object, OwnerReference};
+use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use postern_store::{Change, Condition, Error, Position, Txn, limits};
 use postern_telemetry::{SpanKind, span};
@@ -489,22 +489,19 @@ fn creates_namespace(staged: &[StagedChange], namespace: &str) -> bool {
     })
 }
 
-/// The condition on the owner of a new object. Its uid is in the owner reference that admission has added.
+/// The condition on the owner of a new object, under the uid that admission has recorded.
 fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerCondition> {
     if !kind.is_delegated() {
         return None;
     }
-    let owner = kind.owner(&object.to_json_bytes())?;
+    let OwnedBy { owner, uid } = kind.owned_by(&object.to_json_bytes())?;
     let (role, name) = match owner.principal()? {
         Principal::User(name) => (AccessChange::User(None), name),
         Principal::Team(name) => (AccessChange::Team(None), name),
     };
     let kind =
         all().iter().copied().find(|kind| kind.access_change(None).as_ref() == Some(&role))?;
-    let references = &object.metadata.owner_references;
-    let is_owner = |one: &&OwnerReference| one.kind == kind.info().kind && one.name == name;
-    let uid = references.iter().find(is_owner)?.uid.clone();
-    Some(OwnerCondition { kind, name: name.to_owned(), uid })
+    (!uid.is_empty()).then(|| OwnerCondition { kind, name: name.to_owned(), uid })
 }
 
 /// The changes of a transaction: the objects first, each at its index, then their side records.

@@ -88,11 +88,11 @@ impl Registry {
             return Ok(None);
         };
         let owner = spec.owner();
-        let owner_uid = owner.as_ref().and_then(|owner| owner.uid_in(&removed.metadata));
-        let Some((owner, owner_uid)) = owner.as_ref().and_then(Owner::principal).zip(owner_uid)
-        else {
+        let owner_uid = status.owner_uid.as_str();
+        let Some(owner) = owner.as_ref().and_then(Owner::principal) else { return Ok(None) };
+        if owner_uid.is_empty() {
             return Ok(None);
-        };
+        }
         let principals = self.cache().principals();
         let is_expired = || {
             let end = principals.end_of(name);

@@ -165,9 +165,19 @@ impl Fixture {
         self.overwrite(key).await;
     }
 
-    /// Replaces the stored bytes of a key by other bytes.
+    /// Replaces the stored bytes of a key by bytes that are not intact.
     async fn overwrite(&self, key: Arc<str>) {
-        let change = Change::Put { key, value: bytes::Bytes::from_static(b"flipped") };
+        self.put(key, bytes::Bytes::from_static(b"flipped")).await;
+    }
+
+    /// The stored bytes of a key.
+    pub(crate) async fn stored(&self, key: &str) -> bytes::Bytes {
+        self.store.get(key).await.unwrap().value.unwrap().value
+    }
+
+    /// Replaces the stored bytes of a key.
+    pub(crate) async fn put(&self, key: Arc<str>, value: bytes::Bytes) {
+        let change = Change::Put { key, value };
         let txn = Txn { conditions: vec![], changes: vec![change] };
         let revision = self.store.commit(txn).await.unwrap();
         self.registry.cache().wait_for_revision(Position::end_of(revision)).await.unwrap();

@@ -8,6 +8,7 @@ use crate::principal::{KeyFacts, Lifetime, TeamFacts, UserFacts};
 use crate::shared_secret::SharedSecret;
 use crate::team::Team;
 use crate::user::User;
+use crate::workload_identity::WorkloadIdentity;
 
 fn text(value: &Value) -> Vec<u8> {
     value.to_string().into_bytes()
@@ -47,12 +48,10 @@ fn a_change_has_the_facts_of_the_object() {
     let change = |kind: &dyn AnyKind, spec: Value| {
         let metadata = json!({
             "name": "a", "uid": "u", "creationTimestamp": "1970-01-01T00:01:40Z",
-            "ownerReferences": [{
-                "apiVersion": "management.platform.sh/v1",
-                "kind": "User", "name": "ada", "uid": "uid-ada",
-            }],
         });
-        kind.access_change(Some(&text(&json!({ "metadata": metadata, "spec": spec })))).unwrap()
+        let status = json!({ "ownerUid": "uid-ada" });
+        let object = json!({ "metadata": metadata, "spec": spec, "status": status });
+        kind.access_change(Some(&text(&object))).unwrap()
     };
     let (uid, groups) = ("u".to_owned(), vec!["ops".to_owned()]);
     let user = json!({ "subject": "s", "groups": ["ops"], "disabled": true });
@@ -119,29 +118,23 @@ fn the_owner_is_read_from_the_json_of_a_kind_with_delegated_rights() {
 }
 
 #[test]
-fn an_object_is_its_owners_under_the_one_uid_of_their_reference() {
-    let reference = |kind: &str, name: &str, uid: &str| {
-        let api_version = "management.platform.sh/v1";
-        json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid })
-    };
-    let ada = || reference("User", "ada", "u1");
-    let foreign = json!({ "apiVersion": "v1", "kind": "User", "name": "ada", "uid": "u2" });
-    let (user, team) = (json!({ "user": "ada" }), json!({ "team": "ada" }));
-    for (spec, references, uid) in [
-        (&user, vec![ada()], "u1"),
-        (&user, vec![reference("Team", "ada", "t1"), ada(), foreign], "u1"),
-        (&team, vec![reference("Team", "ada", "t1"), ada()], "t1"),
-        (&user, vec![reference("User", "bob", "u2")], ""),
-        (&user, vec![], ""),
-        // Which of them it would be cannot be told.
-        (&user, vec![ada(), reference("User", "ada", "u2")], ""),
-        (&json!({ "subject": "ada" }), vec![ada()], ""),
-    ] {
-        let metadata = json!({ "name": "k", "ownerReferences": references });
-        let json = text(&json!({ "metadata": metadata, "spec": spec }));
-        let owned = OwnedAccessKey.owned_by(&json).unwrap();
-        assert_eq!(owned.uid, uid, "{references:?}");
-        assert_eq!(Some(owned.owner), OwnedAccessKey.owner(&json));
+fn an_object_is_its_owners_under_the_uid_that_the_server_recorded() {
+    let reference = json!({
+        "apiVersion": "management.platform.sh/v1", "kind": "User", "name": "ada", "uid": "u2",
+    });
+    for kind in [&OwnedAccessKey as &dyn AnyKind, &WorkloadIdentity] {
+        let user = json!({ "user": "ada", "owner": { "user": "ada" } });
+        for (status, uid) in
+            [(json!({ "ownerUid": "u1" }), "u1"), (json!({}), ""), (Value::Null, "")]
+        {
+            let metadata = json!({ "name": "k", "ownerReferences": [reference] });
+            let mut object = json!({ "metadata": metadata, "spec": user });
+            if !status.is_null() {
+                object["status"] = status;
+            }
+            let owned = kind.owned_by(&text(&object)).unwrap();
+            assert_eq!((owned.owner, owned.uid.as_str()), (Owner::User("ada".to_owned()), uid));
+        }
     }
 }
 

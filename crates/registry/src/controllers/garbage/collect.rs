@@ -1,5 +1,8 @@
 //! The garbage collector's work on one object: delete it, remove owner references from it, or leave it. The states
 //! and decisions are those of upstream (`attemptToDeleteItem`).
+//!
+//! Access keys and workload identities also have ties, which upstream does not have: see [`AnyKind::ties`]. Such an object
+//! is deleted with the first object that it ends with. Its owner references decide as if it had no ties.
 
 use std::sync::Arc;
 
@@ -41,13 +44,13 @@ fn key_of_owner(reference: &OwnerReference, dependent: &ObjectMeta) -> Option<Ar
     Some(storage_key::object(info, namespace, &reference.name))
 }
 
-/// The storage keys of an object's owners.
-pub(super) fn owners_of(object: &CachedObject) -> Vec<Arc<str>> {
+/// The storage keys of an object's owners, and of the objects that it ends with.
+pub(super) fn owners_of(kind: &dyn AnyKind, object: &CachedObject) -> Vec<Arc<str>> {
     // A corrupt object is left to the operator.
     let Ok(object) = object.decode() else { return Vec::new() };
-    let metadata = &object.metadata;
-    let mut keys: Vec<_> =
-        metadata.owner_references.iter().filter_map(|one| key_of_owner(one, metadata)).collect();
+    let (metadata, ties) = (&object.metadata, kind.ties(&object));
+    let owners = metadata.owner_references.iter().chain(&ties);
+    let mut keys: Vec<_> = owners.filter_map(|one| key_of_owner(one, metadata)).collect();
     keys.sort_unstable();
     keys.dedup();
     keys
@@ -58,6 +61,8 @@ struct LoadedObject {
     kind: &'static dyn AnyKind,
     key: Arc<str>,
     object: Object,
+    /// The objects that it ends with.
+    ties: Vec<OwnerReference>,
 }
 
 /// The cache of the kind whose collection has a key.
@@ -69,7 +74,9 @@ impl LoadedObject {
     fn at(registry: &Registry, key: &Arc<str>) -> Result<Option<Self>, ApiError> {
         let Some(resource) = resource_of(registry, key) else { return Ok(None) };
         let Some(object) = resource.get(key)? else { return Ok(None) };
-        Ok(Some(Self { kind: resource.kind(), key: key.clone(), object: object.decode()? }))
+        let (kind, object) = (resource.kind(), object.decode()?);
+        let ties = kind.ties(&object);
+        Ok(Some(Self { kind, key: key.clone(), object, ties }))
     }
 
     fn metadata(&self) -> &ObjectMeta {
@@ -130,9 +137,9 @@ impl LoadedObject {
         ignore_not_found(operations::delete(registry, &permit, &options).await.map(drop))
     }
 
-    /// Whether this object must end with the owner in the reference. The kind decides, not the reference.
-    fn ends_with(&self, reference: &OwnerReference) -> bool {
-        self.kind.ends_with(&self.object).is_some_and(|uid| uid == reference.uid)
+    /// Whether this object ends with the object of this uid, whatever its owner references are.
+    fn ends_with(&self, uid: &str) -> bool {
+        self.ties.iter().any(|one| one.uid == uid)
     }
 
     fn reference_to(&self, uid: &str) -> Option<&OwnerReference> {
@@ -171,14 +178,11 @@ pub(super) async fn process(
         }
         return Ok(Vec::new());
     }
-    if object.metadata().owner_references.is_empty() {
-        return Ok(Vec::new());
-    }
     attempt_to_delete(registry, index, &object).await?;
     Ok(Vec::new())
 }
 
-/// The objects that name this object as owner by its uid. The uid excludes dependents of an earlier object of the
+/// The objects that name this object as owner by its uid, or end with it. The uid excludes dependents of an earlier object of the
 /// name.
 fn dependents(
     registry: &Registry,
@@ -188,7 +192,9 @@ fn dependents(
     let mut dependents = Vec::new();
     for key in index.dependents_of(&owner.key) {
         let object = LoadedObject::at(registry, &key)?;
-        dependents.extend(object.filter(|one| one.reference_to(&owner.metadata().uid).is_some()));
+        let uid = &owner.metadata().uid;
+        dependents
+            .extend(object.filter(|one| one.reference_to(uid).is_some() || one.ends_with(uid)));
     }
     Ok(dependents)
 }
@@ -201,7 +207,7 @@ async fn orphan_dependents(
 ) -> Result<(), ApiError> {
     let uid = &owner.metadata().uid;
     for dependent in dependents(registry, index, owner)? {
-        if dependent.reference_to(uid).is_some_and(|reference| dependent.ends_with(reference)) {
+        if dependent.ends_with(uid) {
             // The dependent is deleted when the owner is gone.
             continue;
         }
@@ -232,19 +238,24 @@ async fn delete_dependents(
     Ok(to_delete.map(|one| one.key).collect())
 }
 
-/// Deletes the object if it has no owner any more. The decision is that of upstream.
+/// Deletes the object if it has no owner any more, or an object that it ends with is gone. Apart from ties, the decision is
+/// that of upstream.
 async fn attempt_to_delete(
     registry: &Registry,
     index: &Index,
     object: &LoadedObject,
 ) -> Result<(), ApiError> {
+    for tie in &object.ties {
+        if owner_state(registry, tie, object.metadata())? != OwnerState::Solid {
+            return object.delete(registry, policy_of(object)).await;
+        }
+    }
+    if object.metadata().owner_references.is_empty() {
+        return Ok(());
+    }
     let mut resolved = Vec::new();
     for reference in &object.metadata().owner_references {
         let state = owner_state(registry, reference, object.metadata())?;
-        if state != OwnerState::Solid && object.ends_with(reference) {
-            // The object ends with this owner, whatever other owners it has.
-            return object.delete(registry, policy_of(object)).await;
-        }
         resolved.push((reference.uid.as_str(), state));
     }
     let with = |wanted| {

@@ -1,4 +1,4 @@
-//! Deletes objects whose owners are gone, and handles owners that are deleted with foreground or orphan
+//! Deletes objects whose owners are gone, or an object that they end with, and handles owners that are deleted with foreground or orphan
 //! propagation (`docs/reference/api.md#deletion`).
 //!
 //! It follows the cache as a watcher does. In addition to the cache it has one index: the objects that name
@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use postern_kinds::AnyKind;
 use postern_meta::event::WatchEventType;
 use postern_store::Position;
 use postern_telemetry::log_limited;
@@ -77,7 +78,8 @@ impl Collector {
                 match resource.events_after(cursor) {
                     Next::Events(events) => {
                         for event in &events {
-                            self.note(&event.object, event.event_type == WatchEventType::Deleted);
+                            let gone = event.event_type == WatchEventType::Deleted;
+                            self.note(resource.kind(), &event.object, gone);
                             self.cursors[index] = Some(event.position());
                         }
                     }
@@ -106,17 +108,17 @@ impl Collector {
             let Some(last) = objects.last() else { return from };
             after = Some(last.key().clone());
             for object in &objects {
-                self.note(object, false);
+                self.note(resource.kind(), object, false);
             }
             tokio::task::yield_now().await;
         }
     }
 
     /// Indexes and enqueues a present or a removed object.
-    fn note(&mut self, object: &CachedObject, gone: bool) {
+    fn note(&mut self, kind: &dyn AnyKind, object: &CachedObject, gone: bool) {
         let key = object.key();
         let concerned = object.may_have_owners() || object.is_deleting();
-        let owners = if concerned && !gone { collect::owners_of(object) } else { Vec::new() };
+        let owners = if concerned && !gone { collect::owners_of(kind, object) } else { Vec::new() };
         // Owners are processed again: they may wait until this object is removed or no longer names them, and they
         // may not have known of it.
         self.queue.extend(owners.iter().cloned());
@@ -164,8 +166,8 @@ impl Collector {
 
 #[cfg(test)]
 mod tests {
+    use postern_kinds::Verb;
     use postern_kinds::shared_secret::SharedSecret;
-    use postern_kinds::{AnyKind as _, Verb};
     use postern_meta::object::Object;
     use postern_meta::options::{DeleteOptions, GetOptions, Propagation};
     use serde_json::{Value, json};
@@ -177,6 +179,8 @@ mod tests {
     use crate::registry::decoded;
     use crate::registry::tests::fixture;
     use crate::storage_key;
+
+    mod ties;
 
     fn permit(verb: Verb, name: &str) -> Permit {
         Permit::for_server(&SharedSecret, verb, Some("platform"), name)

@@ -38,7 +38,7 @@ impl Fixture {
     }
 
     /// A new key of a user, by its digest.
-    pub(super) async fn key_of(&self, name: &str, user: &str, mut spec: Value) -> Digest {
+    pub(crate) async fn key_of(&self, name: &str, user: &str, mut spec: Value) -> Digest {
         spec["user"] = user.into();
         let permit = key_permit(Verb::Create, name);
         let made =
@@ -60,7 +60,7 @@ impl Fixture {
         cache.principals().identify(digest, now, &cache.policy())
     }
 
-    pub(super) fn refusal(&self, digest: &Digest) -> Option<Refusal> {
+    pub(crate) fn refusal(&self, digest: &Digest) -> Option<Refusal> {
         let now = self.clock.now().unix_seconds();
         self.identify(digest, now).err()
     }
@@ -227,7 +227,7 @@ impl Fixture {
         self.registry.cache().wait_until_current().await
     }
 
-    async fn user(&self, name: &str) {
+    pub(crate) async fn user(&self, name: &str) {
         let info = postern_kinds::user::User.info();
         let value = json!({
             "apiVersion": info.version.to_string(), "kind": info.kind,
@@ -329,13 +329,11 @@ async fn a_namesake_has_and_is_told_nothing_of_the_old_keys_which_are_removed() 
     let fixture = fixture().await;
     fixture.user("ada").await;
     fixture.key_of("old", "ada", json!({})).await;
-    // Orphaned, so that the garbage collector skips it.
-    let permit = key_permit(Verb::Update, "old");
-    operations::release(&fixture.registry, &permit, |key| {
-        key.metadata.owner_references.clear();
-    })
-    .await
-    .unwrap();
+    // An earlier version has orphaned it.
+    let old = crate::storage_key::object(OwnedAccessKey.info(), None, "old");
+    let mut orphan: Value = decode_typed(&fixture.stored(&old).await).unwrap();
+    orphan["status"] = json!({});
+    fixture.put(old, crate::cache::to_stored(Object::from_value(orphan).unwrap())).await;
     fixture.key_of("held", "ada", json!({})).await;
     fixture.set_finalizers("held", &["example.com/held"]).await;
     let held = key_permit(Verb::Delete, "held");
