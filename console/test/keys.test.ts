@@ -47,6 +47,15 @@ describe('ttlForOverlap', () => {
   });
 });
 
+it('makes a successor that ends with the maker of the key', () => {
+  const maker = { apiVersion: 'management.platform.sh/v1', kind: 'OwnedAccessKey', name: 'laptop', uid: 'l' };
+  const status = { maker: { name: 'laptop', uid: 'l' } };
+  const successor = successorOf({ metadata: { name: 'ci' }, spec: { user: 'ada' }, status });
+  expect(successor.metadata).toEqual({ generateName: 'ci-', ownerReferences: [maker] });
+  const shown = successorOf({ metadata: { name: 'ci', ownerReferences: [maker] }, spec: { user: 'ada' }, status });
+  expect(shown.metadata?.ownerReferences).toEqual([maker]);
+});
+
 it('makes a successor that gives the same access and ends with the same key', () => {
   const successor = successorOf(key({ user: 'ada', ttl: 5, scope: { allowPlatformCli: true }, key: 'secret', disabled: false }));
   expect(successor.metadata).toEqual({

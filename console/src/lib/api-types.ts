@@ -1263,6 +1263,8 @@ export interface components {
              *     changed.
              */
             maker?: components["schemas"]["sh.platform.management.v1.AccessKeyMaker"];
+            /** @description The uid of the user or team that owns the key. The key ends with it. Set by the server, and never changed. */
+            ownerUid?: string;
             /** @description Set for a session of the console. Set by the server, and never changed. */
             session?: components["schemas"]["sh.platform.management.v1.AccessKeySession"];
             /** @description Set for a key that was exchanged for the token of a workload. Set by the server, and never changed. */
@@ -2323,6 +2325,8 @@ export interface components {
              *     server, and never changed.
              */
             maker?: components["schemas"]["sh.platform.management.v1.AccessKeyMaker"];
+            /** @description The uid of the user or team that owns it. It ends with this owner. Set by the server, and never changed. */
+            ownerUid?: string;
         };
     };
     responses: {

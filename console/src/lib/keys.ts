@@ -13,10 +13,13 @@ export function endOf(key: OwnedAccessKey): number | undefined {
 export function successorOf(old: OwnedAccessKey): OwnedAccessKey {
   const { displayName, description, user, team, subject, groups, ttl, ttlAfterLastActivity, scope, type } = old.spec ?? {};
   const prefix = old.metadata?.generateName || `${old.metadata?.name}-`;
-  // A key that ends with the key that made it must have no successor that goes on.
+  // A key that ends with another key must have no successor that goes on.
   const parents = (old.metadata?.ownerReferences ?? [])
     .filter((reference) => reference.kind === 'OwnedAccessKey')
     .map(({ apiVersion, kind, name, uid }) => ({ apiVersion, kind, name, uid }));
+  const maker = old.status?.maker;
+  if (maker?.name && maker.uid && !parents.some(({ uid }) => uid === maker.uid))
+    parents.push({ apiVersion: 'management.platform.sh/v1', kind: 'OwnedAccessKey', name: maker.name, uid: maker.uid });
   const spec = { displayName, description, user, team, subject, groups, ttl, ttlAfterLastActivity, scope, type };
   return {
     apiVersion: 'management.platform.sh/v1',

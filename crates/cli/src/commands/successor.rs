@@ -50,7 +50,8 @@ pub(super) async fn rotate(
         Ok(old) => old,
         Err(error) => return Err(session.explain_named(keys(), name, &error).await),
     };
-    let spec = decode_fields::<OwnedAccessKey>(&old).map_err(|error| session.explain(&error))?.spec;
+    let fields = decode_fields::<OwnedAccessKey>(&old).map_err(|error| session.explain(&error))?;
+    let spec = &fields.spec;
     if spec.disabled {
         let message = format!(
             "the access key {name} is disabled, but its successor would be \
@@ -60,13 +61,13 @@ pub(super) async fn rotate(
             .hint(format!("nothing was changed; `postern enable accesskey {name}` enables it"))
             .hint("`postern create accesskey` makes a new key"));
     }
-    let new = successor_of(&old.metadata, &spec, new_name)?;
+    let new = successor_of(&old.metadata, &fields, new_name)?;
     let successor = create(session, &new).await?;
     process
         .print_value(&successor.key)
         .map_err(|error| access_keys::value_lost(error, &successor.name))?;
     let new_name = escape(&successor.name);
-    let what = access_keys::describe(&spec);
+    let what = access_keys::describe(spec);
     process
         .print_status(&format!("access key {new_name} created as the successor of {name},{what}"));
     process.print_note("no later command can print this key: store it now");
@@ -103,21 +104,38 @@ fn created_unix_seconds(key: &Object) -> Option<i64> {
 }
 
 /// The new key: it is the old one's in all that decides what it gives access to.
-fn successor_of(old: &ObjectMeta, spec: &Spec, new_name: Option<&str>) -> Result<Object, CliError> {
+fn successor_of(
+    old: &ObjectMeta,
+    Fields { spec, status }: &Fields,
+    new_name: Option<&str>,
+) -> Result<Object, CliError> {
     let generate_name = match (new_name, old.generate_name.as_str()) {
         (Some(_), _) => String::new(),
         (None, "") => format!("{}-", old.name),
         // A successor's successor does not have a longer and longer name.
         (None, prefix) => prefix.to_owned(),
     };
-    // A key that stops with the key that made it must have no successor that goes on.
+    // A key that ends with another key must have no successor that goes on. A server of version 0.2 names the maker in an
+    // owner reference alone.
     let is_key = |one: &&OwnerReference| one.kind == OwnedAccessKey::INFO.kind;
     let parents = old.owner_references.iter().filter(is_key).cloned();
-    let parents = parents.map(|one| OwnerReference { block_owner_deletion: None, ..one });
+    let mut parents: Vec<OwnerReference> =
+        parents.map(|one| OwnerReference { block_owner_deletion: None, ..one }).collect();
+    if let Some(maker) = &status.maker
+        && !parents.iter().any(|one| one.uid == maker.uid)
+    {
+        parents.push(OwnerReference {
+            api_version: OwnedAccessKey::INFO.version.to_string(),
+            kind: OwnedAccessKey::INFO.kind.to_owned(),
+            name: maker.name.clone(),
+            uid: maker.uid.clone(),
+            ..OwnerReference::default()
+        });
+    }
     let metadata = ObjectMeta {
         name: new_name.unwrap_or_default().to_owned(),
         generate_name,
-        owner_references: parents.collect(),
+        owner_references: parents,
         ..ObjectMeta::default()
     };
     let spec = Spec {
@@ -179,6 +197,8 @@ fn end_of(object: &Object, now_unix_seconds: i64, overlap: Duration) -> Option<E
 
 #[cfg(test)]
 mod tests {
+    use postern_kinds::owned_access_key::Status;
+    use postern_kinds::principal::Maker;
     use postern_kinds::scope::Scope;
 
     use super::*;
@@ -237,10 +257,20 @@ mod tests {
             r#type: "Other".to_owned(),
             ..Spec::default()
         };
-        let new = successor_of(&old, &spec, None).unwrap();
+        let maker = Maker { name: "laptop".to_owned(), uid: "m1".to_owned(), ..Maker::default() };
+        let status = Status { maker: Some(maker), ..Status::default() };
+        let fields = Fields { spec, status };
+        let new = successor_of(&old, &fields, None).unwrap();
         assert_eq!((new.metadata.name.as_str(), new.metadata.generate_name.as_str()), ("", "ci-"));
-        let wanted = OwnerReference { block_owner_deletion: None, ..reference("OwnedAccessKey") };
-        assert_eq!(new.metadata.owner_references, [wanted]);
+        let given = OwnerReference { block_owner_deletion: None, ..reference("OwnedAccessKey") };
+        let maker = OwnerReference {
+            api_version: "management.platform.sh/v1".to_owned(),
+            kind: "OwnedAccessKey".to_owned(),
+            name: "laptop".to_owned(),
+            uid: "m1".to_owned(),
+            ..OwnerReference::default()
+        };
+        assert_eq!(new.metadata.owner_references, [given, maker.clone()]);
         assert_eq!(
             new.fields["spec"],
             json!({
@@ -249,8 +279,12 @@ mod tests {
             })
         );
         let again = ObjectMeta { name: "ci-x7k2p".to_owned(), ..new.metadata };
-        assert_eq!(successor_of(&again, &spec, None).unwrap().metadata.generate_name, "ci-");
-        let named = successor_of(&again, &spec, Some("ci-2027")).unwrap().metadata;
+        assert_eq!(successor_of(&again, &fields, None).unwrap().metadata.generate_name, "ci-");
+        let named = successor_of(&again, &fields, Some("ci-2027")).unwrap().metadata;
         assert_eq!((named.name.as_str(), named.generate_name.as_str()), ("ci-2027", ""));
+        // A server of version 0.2 shows the maker in both places.
+        let old = ObjectMeta { owner_references: vec![maker.clone()], ..old };
+        let new = successor_of(&old, &fields, None).unwrap();
+        assert_eq!(new.metadata.owner_references, [maker]);
     }
 }
