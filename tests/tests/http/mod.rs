@@ -17,6 +17,7 @@ mod finalizers;
 mod garbage;
 mod health;
 mod impersonation;
+mod key_ties;
 mod limits;
 mod lists;
 mod login_links;
