@@ -32,6 +32,9 @@ const DEFAULT_SECRET_KEY: &str = "clientSecret";
 /// The most scopes, allowed groups and allowed domains.
 const MAX_ENTRIES: usize = 100;
 
+/// The most entries of `clusterGroups`: as many groups as a login may have.
+pub const MAX_CLUSTER_GROUPS: usize = 500;
+
 /// The most bytes of an issuer: it is part of a storage key.
 pub const MAX_ISSUER_BYTES: usize = 512;
 
@@ -112,6 +115,12 @@ pub struct Spec {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(extend("enum" = GROUPS_FROM), extend("default" = GROUPS_FROM[0]))]
     pub groups_from: String,
+    /// The groups of the connector that endpoint tokens have, as the provider names them. An entry that ends with `*` is
+    /// each group that begins so. If absent, endpoint tokens have all groups. An empty list allows none. Requests through
+    /// the gateway always have all groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub cluster_groups: Option<Vec<String>>,
     /// The users who may log in. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow: Option<Allow>,
@@ -275,6 +284,7 @@ impl Kind for Connector {
                 errors.push(FieldError::not_supported(path, value.as_str(), allowed));
             }
         }
+        validate_cluster_groups(spec.cluster_groups.as_deref(), errors);
         validate_allow(spec, errors);
         if spec.refresh_interval < MIN_REFRESH_SECONDS {
             let detail = format!("must be at least {MIN_REFRESH_SECONDS} seconds");
@@ -328,6 +338,32 @@ impl Kind for Connector {
             uid: metadata.uid.clone(),
             disabled: spec.disabled,
         }));
+}
+
+/// Whether a list of groups, as `spec.clusterGroups` has it, has this group of the provider.
+pub fn is_cluster_group(list: &[String], group: &str) -> bool {
+    list.iter().any(|entry| match entry.strip_suffix('*') {
+        Some(start) => group.starts_with(start),
+        None => entry == group,
+    })
+}
+
+fn validate_cluster_groups(groups: Option<&[String]>, errors: &mut FieldErrors) {
+    const PATH: &str = "spec.clusterGroups";
+    let groups = groups.unwrap_or_default();
+    if groups.len() > MAX_CLUSTER_GROUPS {
+        errors.push(FieldError::too_many(PATH, groups.len(), MAX_CLUSTER_GROUPS));
+        return;
+    }
+    for (index, group) in groups.iter().enumerate() {
+        let path = format!("{PATH}[{index}]");
+        if group.strip_suffix('*').unwrap_or(group).contains('*') {
+            let detail = "may have `*` only at its end";
+            errors.push(FieldError::invalid(path, BadValue::Omitted, detail));
+        } else {
+            check_identity(&path, group, errors);
+        }
+    }
 }
 
 /// Adds an error unless a text is an issuer: an https URL with a host, and without user, query, fragment and comma.
@@ -446,6 +482,24 @@ fn validate_allow(spec: &Spec, errors: &mut FieldErrors) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_groups_for_clusters_are_names_and_beginnings() {
+        let of = |groups: &[String]| {
+            let mut errors = FieldErrors::default();
+            validate_cluster_groups(Some(groups), &mut errors);
+            errors.iter().next().map(|error| format!("{}: {}", error.path, error.body()))
+        };
+        let one = |group: &str| of(&[group.to_owned()]);
+        for valid in ["ops", "ops-*", "ops *", "*", "CN=ops;OU=a b", "a:b"] {
+            assert_eq!(one(valid), None, "{valid}");
+        }
+        for invalid in ["", "*ops", "a*b*", "**", "a\nb", &"x".repeat(513)] {
+            assert!(one(invalid).unwrap().starts_with("spec.clusterGroups[0]: "), "{invalid}");
+        }
+        assert_eq!(of(&vec!["a".to_owned(); 500]), None);
+        assert!(of(&vec!["a".to_owned(); 501]).unwrap().starts_with("spec.clusterGroups: "));
+    }
 
     #[test]
     fn the_scope_of_a_login_always_has_openid_once_and_first() {

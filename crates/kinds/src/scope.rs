@@ -183,7 +183,7 @@ pub fn validate(scope: &Scope, path: &str, errors: &mut FieldErrors) {
 }
 
 /// How many entries a scope has, with those of all lists in it.
-fn count(scope: &Scope) -> usize {
+pub fn count(scope: &Scope) -> usize {
     let of_element =
         |element: &ScopeResources| 1 + element.resources.len() + element.resource_names.len();
     let of_rule = |rule: &ScopeRule| {

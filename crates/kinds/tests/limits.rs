@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use postern_kinds::access::{MAX_ACCESS_ENTRIES, MAX_GRANTEES};
+use postern_kinds::connector::MAX_CLUSTER_GROUPS;
 use postern_kinds::kubeconfig::MAX_KUBECONFIG_BYTES;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::project::{MAX_CLUSTERS, MAX_MEMBER_ROLES, MAX_MEMBERS};
@@ -80,6 +81,7 @@ fn the_limits_of_objects_are_in_the_reference() {
         ("data key", format!("{CONFIG_MAP_KEY_MAX_BYTES} characters")),
         ("`spec.access` entries", entries),
         ("scope entries", count(MAX_SCOPE_ENTRIES)),
+        ("`spec.clusterGroups` entries", count(MAX_CLUSTER_GROUPS)),
         ("annotations", bytes(MAX_ANNOTATIONS_BYTES)),
         (
             "labels, finalizers, owner references",

@@ -6,6 +6,7 @@ mod hostile_agents;
 mod issuer;
 mod reach;
 pub(crate) mod scene;
+mod token_size;
 mod trust;
 mod tunnel;
 mod tunnel_rights;

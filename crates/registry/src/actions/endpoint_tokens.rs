@@ -15,6 +15,7 @@ use postern_auth::policy::target::{ForwardedIdentity, TargetRefusal};
 use postern_auth::scope::{Instance, ReachableClusters, contains, reachable_clusters};
 use postern_kinds::cluster::Cluster;
 use postern_kinds::direct_cluster_endpoint_token::{DirectClusterEndpointToken, Fields, Status};
+use postern_kinds::scope;
 use postern_kinds::space_instance::SpaceInstance;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::{AnyKind, MANAGEMENT_V1, SecretText};
@@ -24,6 +25,7 @@ use postern_meta::status::{ApiError, Reason};
 use postern_meta::time::Timestamp;
 use serde::Deserialize;
 
+use super::cluster_groups;
 use crate::admit::{self, Writing};
 use crate::cache::PolicyAt;
 use crate::clock::new_uid;
@@ -64,7 +66,7 @@ pub(super) async fn issue(
     let bearer = Bearer { key: &current.key, identity: current.identity(), wanted, scope };
     let policy = registry.cache().policy();
     check_contained(&policy, &bearer)?;
-    let claims = Claims::of(
+    let mut claims = Claims::of(
         &bearer,
         Issuance {
             issuer: registry.token_policy().issuer.clone(),
@@ -75,6 +77,7 @@ pub(super) async fn issue(
             revocation_revision,
         },
     );
+    claims.groups = cluster_groups::kept(registry, claims.groups);
     let token = signed(registry, now, &claims)?;
     fields.status = if writing.dry_run { Status::default() } else { Status { token } };
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(fields) else {
@@ -147,7 +150,8 @@ fn too_long(claims: &Claims) -> ApiError {
             "groups of the caller",
             claims.groups.len(),
             bytes_of(&|| serde_json::to_string(&claims.groups)),
-            "remove groups that no cluster needs from spec.groups of the User, or at the identity provider",
+            "list those that clusters need in spec.clusterGroups of the Connector, or remove others from spec.groups of the \
+             User",
         ),
         (
             "teams of the caller",
@@ -156,10 +160,10 @@ fn too_long(claims: &Claims) -> ApiError {
             "leave teams, or use the access key of one team",
         ),
         (
-            "scopes of the access key and of the token",
-            platform.scopes.len(),
+            "entries in the scopes of the access key, of the keys that made it and of the token",
+            platform.scopes.iter().map(scope::count).sum(),
             bytes_of(&|| serde_json::to_string(&platform.scopes)),
-            "use an access key with fewer entries in its scope",
+            "use an access key with fewer entries in its scope, or name less in spec.scope",
         ),
         (
             "clusters of the token",

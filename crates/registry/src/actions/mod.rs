@@ -2,6 +2,7 @@
 //! their tables of actions. The tables are with the kinds. The server's own actions are matched one by one, so an
 //! action without a handler does not compile.
 
+mod cluster_groups;
 pub mod command_line;
 mod endpoint_tokens;
 pub mod exchanges;
