@@ -5,16 +5,16 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::Empty;
 use hyper::body::Incoming;
-use postern_auth::bearer;
 use postern_auth::endpoint_token::server_audience;
 use postern_auth::oidc::{discovery, jwks};
 use postern_proxy::{Forward, Proxy};
 
 use crate::answer::{self, Body, failed};
 use crate::route;
+use crate::server_token;
 use crate::state::State;
 use crate::upstream::ClusterUpstream;
 
@@ -28,7 +28,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) fn document_of(state: &State, request: &Request<Incoming>) -> Option<&'static str> {
     let path = request.uri().path().strip_prefix(CLUSTER)?;
     let path = [discovery::OF_CLUSTER, jwks::OF_CLUSTER].into_iter().find(|one| *one == path)?;
-    let is_asked = request.method() == Method::GET && is_of_server(state, request.headers());
+    let is_asked = request.method() == Method::GET
+        && server_token::is_in(state, request.headers(), server_audience);
     is_asked.then_some(path)
 }
 
@@ -49,16 +50,4 @@ pub(crate) async fn answer(
         Ok(response) => response.map(|body| answer::proxied(body, false)),
         Err(error) => answer::status(&failed(error, route::CLUSTER)),
     }
-}
-
-/// Whether a request has a token of the central server itself.
-pub(crate) fn is_of_server(state: &State, headers: &HeaderMap) -> bool {
-    let values = headers.get_all(http::header::AUTHORIZATION).iter();
-    let (Ok(token), Ok(config)) =
-        (bearer::parse(values.map(http::HeaderValue::as_bytes)), state.config())
-    else {
-        return false;
-    };
-    let audience = server_audience(&config.spec.cluster.uid);
-    config.verifier_for(audience).verify(token.expose(), state.now()).is_ok()
 }

@@ -28,6 +28,7 @@ mod route;
 mod run;
 mod scrape;
 mod serve;
+mod server_token;
 mod service_account;
 mod session;
 mod state;

@@ -1,5 +1,6 @@
 //! The listener: it takes connections within limits, and ends them. The table of `postern-listen` decides how
-//! many each client may have, as at the central server.
+//! many each client may have, as at the central server. The central server may send long heads, after a first request
+//! with a token of its own.
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
@@ -7,25 +8,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use postern_auth::endpoint_token::cluster_gateway_audience;
+use postern_auth::gateway_path::AGENT_LONG_HEADS;
 use postern_listen::{
     Admission, ConnectionTable, FullWarning, GuardedIo, OpenConnection, Peer, UnauthenticatedLimit,
     accept_until_draining,
 };
-use postern_proxy::BoxError;
+use postern_proxy::{BoxError, MAX_LONG_HEAD_BYTES, is_opening, opened as long_heads_opened};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::answer::Body;
+use crate::answer::{self, Body};
 use crate::serve::Agent;
+use crate::server_token;
 
 /// A connection that has brought so many requests without a valid token, and none with one, takes no more.
 const MAX_REFUSALS: u32 = 10;
@@ -43,7 +51,7 @@ const MAX_STREAMS: u32 = 250;
 /// Bytes of a request's headers: a token of 8 KiB and room for the rest.
 const MAX_HEADER_BYTES: u32 = 32 * 1024;
 
-/// Bytes that HTTP/1.1 buffers; bounds the head of a request.
+/// Bytes that HTTP/1.1 buffers; bounds the head of a request of a client that may be unauthenticated.
 const HTTP1_BUFFER_BYTES: usize = 48 * 1024;
 
 /// Bytes of bodies that HTTP/2 clients may send before the cluster takes them.
@@ -139,7 +147,11 @@ impl Connection {
         if speaks_http2 {
             return Box::pin(self.http2(TokioIo::new(io))).await;
         }
-        self.http1(TokioIo::new(io), &lingers).await
+        let opened = Mutex::new(None);
+        self.http1(TokioIo::new(io), &lingers, HTTP1_BUFFER_BYTES, &opened).await?;
+        let Some(opened) = opened.into_inner() else { return Ok(()) };
+        // Boxed: other connections need no room for it.
+        Box::pin(self.http1(opened.await?, &lingers, MAX_LONG_HEAD_BYTES, &Mutex::new(None))).await
     }
 
     /// The answer to a request.
@@ -170,13 +182,27 @@ impl Connection {
         }
     }
 
-    async fn http1(self, io: Io, lingers: &AtomicBool) -> Result<(), BoxError> {
-        let service = service_fn(|request| self.http1_answer(request, lingers));
+    /// Serves HTTP/1.1 with heads of at most `max_head_bytes`. If the connection takes long heads afterwards, it is in
+    /// `opened`.
+    async fn http1(
+        &self,
+        io: impl Read + Write + Unpin + Send + 'static,
+        lingers: &AtomicBool,
+        max_head_bytes: usize,
+        opened: &Mutex<Option<OnUpgrade>>,
+    ) -> Result<(), BoxError> {
+        let service = service_fn(|mut request: Request<Incoming>| async move {
+            if self.opens_long_heads(&request) {
+                *opened.lock() = Some(hyper::upgrade::on(&mut request));
+                return Ok(long_heads_opened(answer::whole(Bytes::new())));
+            }
+            self.http1_answer(request, lingers).await
+        });
         let mut connection = pin!(
             http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
-                .max_buf_size(HTTP1_BUFFER_BYTES)
+                .max_buf_size(max_head_bytes)
                 .serve_connection(io, service)
                 .with_upgrades()
         );
@@ -185,6 +211,12 @@ impl Connection {
             () = self.last_request() => connection.as_mut().graceful_shutdown(),
         }
         Ok(connection.await?)
+    }
+
+    /// Whether a request of the central server asks for a connection that takes long heads.
+    fn opens_long_heads(&self, request: &Request<Incoming>) -> bool {
+        is_opening(request, AGENT_LONG_HEADS)
+            && server_token::is_in(&self.agent.state, request.headers(), cluster_gateway_audience)
     }
 
     /// The answer to a request over HTTP/1.1. It sets `lingers` if the client may still be sending: a reset must not

@@ -9,14 +9,15 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
+use postern_auth::endpoint_token::server_audience;
 use postern_auth::gateway_path::{self, GatewayTarget};
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{Forward, Proxy};
 
 use crate::active_config::ActiveConfig;
 use crate::answer::failed;
-use crate::issuer;
 use crate::route::Route;
+use crate::server_token;
 use crate::state::State;
 
 /// The path below an instance by which the central server asks.
@@ -39,7 +40,7 @@ pub(crate) fn instance_of(
     }
     let path = gateway_path::at_agent(request.uri().path(), cluster)?.ok()?;
     let is_instance = path.rest == VERSION && !matches!(path.target, GatewayTarget::Cluster { .. });
-    let is_asked = is_instance && issuer::is_of_server(state, request.headers());
+    let is_asked = is_instance && server_token::is_in(state, request.headers(), server_audience);
     is_asked.then_some(path.target)
 }
 

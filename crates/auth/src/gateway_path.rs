@@ -14,6 +14,9 @@ const PREFIX: &str = "/kubernetes/";
 /// never one of an upstream: the agent removes it, and so does the gateway before it answers.
 pub const OF_WORKLOAD: HeaderName = HeaderName::from_static("postern-answer-of-workload");
 
+/// The path at an agent at which the central server opens a connection for requests with long heads.
+pub const AGENT_LONG_HEADS: &str = "/kubernetes/long-heads";
+
 /// Where a request goes, with the names that its path had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GatewayTarget {

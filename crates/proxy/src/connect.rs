@@ -1,4 +1,5 @@
-//! Opening a connection to an upstream: the dialler, TLS on top, HTTP/1.1 on top of that. Where the upstream opens the
+//! Opening a connection to an upstream: the dialler, TLS on top, HTTP/1.1 on top of that, with an upgrade before the
+//! first long head. Where the upstream opens the
 //! connections itself, a request waits for the next one.
 
 use std::sync::Arc;
@@ -9,14 +10,24 @@ use tokio_rustls::TlsConnector;
 use crate::dial::{Stream, Target};
 use crate::error::ProxyError;
 use crate::link::Link;
+use crate::long_heads::Opening;
 use crate::shared::Shared;
 use crate::upstream::Inner;
 
-/// Opens a connection for a request that began at `begun`. `may_stall` says that its peer may take nothing for long.
+/// The connection that a request needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// Whether the request asks for an upgrade, after which the peer may take nothing for long.
+    pub(crate) is_upgrade: bool,
+    /// How it is opened for long heads, if the request has one.
+    pub(crate) opening: Option<&'a Opening>,
+}
+
+/// Opens a connection for a request that began at `begun`.
 pub(crate) async fn connect(
     shared: &Arc<Shared>,
     upstream: &Inner,
-    may_stall: bool,
+    wanted: Wanted<'_>,
     begun: Instant,
 ) -> Result<Link, ProxyError> {
     if upstream.pool.is_of_tunnels() {
@@ -29,7 +40,7 @@ pub(crate) async fn connect(
         host: &upstream.origin.dialled,
         port: upstream.origin.port,
         addresses: &upstream.addresses,
-        may_stall,
+        may_stall: wanted.is_upgrade,
     };
     let late = |after| ProxyError::ConnectTimeout { address: address(), after };
     let stream = timeout(limits.connect_timeout, shared.dial.dial(target))
@@ -47,6 +58,12 @@ pub(crate) async fn connect(
                 reason: error.to_string(),
             })?)
         }
+    };
+    let stream = match wanted.opening {
+        None => stream,
+        Some(opening) => timeout(limits.handshake_timeout, opening.open(stream, &upstream.origin))
+            .await
+            .map_err(|_| late(limits.handshake_timeout))??,
     };
     let (link, driven) = Link::start(shared, stream, counted)
         .await

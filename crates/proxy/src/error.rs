@@ -88,6 +88,14 @@ pub enum ProxyError {
         /// Why.
         reason: String,
     },
+    /// The upstream takes no long heads, and the request has one.
+    #[error("{address} takes no long heads: it answered with {status} in place of an upgrade")]
+    NoLongHeads {
+        /// The upstream.
+        address: String,
+        /// The status of its answer.
+        status: StatusCode,
+    },
     /// The client's body broke off.
     #[error("the client's request broke off")]
     ClientGone,
@@ -146,7 +154,9 @@ impl ProxyError {
             Self::Unreachable { .. } => Failure::Unreachable,
             Self::Tls { .. } => Failure::Tls,
             Self::ConnectTimeout { .. } | Self::AnswerTimeout { .. } => Failure::Timeout,
-            Self::Malformed { .. } | Self::Redirect { .. } => Failure::Malformed,
+            Self::Malformed { .. } | Self::Redirect { .. } | Self::NoLongHeads { .. } => {
+                Failure::Malformed
+            }
             Self::Lost { .. } => Failure::Lost,
             Self::ClientGone => Failure::ClientGone,
             Self::SessionEnded(_) => Failure::SessionEnded,

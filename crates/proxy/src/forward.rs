@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 
+use crate::long_heads::Opening;
 use crate::session::Session;
 
 /// The time limit for the head of an answer, unless a request sets another: kube-apiserver's own limit
@@ -37,6 +38,9 @@ pub struct Forward {
     /// before the path of a `Location`. It is empty, or begins with a slash and does not end with
     /// one.
     pub location_prefix: String,
+    /// Set for a request whose head is longer than the upstream takes from unauthenticated clients: how its connection
+    /// is opened. Tunnels have no need of it.
+    pub opening: Option<Opening>,
     /// When the request, its answer or the upgraded connection must end.
     pub session: Session,
 }
@@ -51,6 +55,7 @@ impl Forward {
             renewal: None,
             answer_timeout: Some(ANSWER_TIMEOUT),
             location_prefix: String::new(),
+            opening: None,
             session: Session::unlimited(),
         }
     }
@@ -65,6 +70,7 @@ impl fmt::Debug for Forward {
             .field("renewal", &self.renewal.is_some())
             .field("answer_timeout", &self.answer_timeout)
             .field("location_prefix", &self.location_prefix)
+            .field("opening", &self.opening)
             .field("session", &self.session)
             .finish()
     }

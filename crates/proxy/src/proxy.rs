@@ -13,7 +13,7 @@ use hyper::upgrade::OnUpgrade;
 use tokio::time::{Instant, timeout};
 
 use crate::body::ProxyBody;
-use crate::connect::connect;
+use crate::connect::{Wanted, connect};
 use crate::counts::Counts;
 use crate::dial::{Dial, Stream, TcpDial};
 use crate::error::{BoxError, ProxyError};
@@ -100,6 +100,7 @@ impl Proxy {
             renewal,
             answer_timeout,
             location_prefix,
+            opening,
             mut session,
         } = forward;
         if let Some(own) = &upstream.authorization {
@@ -118,11 +119,13 @@ impl Proxy {
             answer_timeout,
             continue_timeout: facts.expects_continue.then_some(self.shared.limits.continue_timeout),
         };
+        let opening = opening.filter(|_| !upstream.pool.is_of_tunnels());
+        let wanted = Wanted { is_upgrade: client.is_some(), opening: opening.as_ref() };
         let (response, exchange) = tokio::select! {
             biased;
             end = poll_fn(|cx| session.poll_ended(cx)) => return Err(ProxyError::SessionEnded(end)),
             () = self.shared.ending.cancelled() => return Err(ProxyError::Draining),
-            sent = self.send(upstream, outgoing, renewal, &limits, client.is_some()) => sent?,
+            sent = self.send(upstream, outgoing, renewal, &limits, wanted) => sent?,
         };
         let answer = Answer { response, exchange, facts, client };
         self.passed_on(upstream, answer, &location_prefix, session)
@@ -136,19 +139,20 @@ impl Proxy {
         request: Request<RequestBody>,
         renewal: Option<Renewal>,
         limits: &AnswerLimits,
-        is_upgrade: bool,
+        wanted: Wanted<'_>,
     ) -> Result<(Response<Incoming>, Exchange), ProxyError> {
         let (mut request, mut renewal, begun) = (request, renewal, Instant::now());
-        if (upstream.pool.is_of_tunnels() || !is_upgrade)
-            && let Some(link) = upstream.pool.take()
+        let pool = upstream.pool_for(wanted.opening.is_some());
+        if (pool.is_of_tunnels() || !wanted.is_upgrade)
+            && let Some(link) = pool.take()
         {
             upstream.tell_waiting(&mut request);
-            let mut exchange = Exchange::new(link, upstream.pool.clone());
+            let mut exchange = Exchange::new(link, pool.clone());
             match exchange.send(request, upstream, limits, true).await {
                 Ok(response) => return Ok((response, exchange)),
                 // The next tunnel may be as dead as the one whose death took long to notice.
                 Err(failed)
-                    if upstream.pool.is_of_tunnels()
+                    if pool.is_of_tunnels()
                         && begun.elapsed() > self.shared.limits.connect_timeout =>
                 {
                     return Err(failed.error);
@@ -157,9 +161,9 @@ impl Proxy {
             }
             self.shared.counters.count_retry();
         }
-        let link = connect(&self.shared, upstream, is_upgrade, begun).await?;
+        let link = connect(&self.shared, upstream, wanted, begun).await?;
         upstream.tell_waiting(&mut request);
-        let mut exchange = Exchange::new(link, upstream.pool.clone());
+        let mut exchange = Exchange::new(link, pool.clone());
         let sent = exchange.send(request, upstream, limits, false).await;
         sent.map(|response| (response, exchange)).map_err(|failed| failed.error)
     }

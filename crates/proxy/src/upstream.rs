@@ -29,11 +29,18 @@ pub(crate) struct Inner {
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) pool: Arc<Pool>,
+    /// The idle connections that take long heads.
+    pub(crate) long_heads: Arc<Pool>,
     /// The header with the number of requests that wait for a tunnel.
     pub(crate) waiting_header: Option<HeaderName>,
 }
 
 impl Inner {
+    /// The idle connections for a request.
+    pub(crate) fn pool_for(&self, has_long_head: bool) -> &Arc<Pool> {
+        if has_long_head { &self.long_heads } else { &self.pool }
+    }
+
     /// Tells the upstream how many further requests wait for a tunnel, so that it opens more. It has none of the
     /// client's own.
     pub(crate) fn tell_waiting<B>(&self, request: &mut Request<B>) {
@@ -63,8 +70,15 @@ impl Upstream {
             Some((tls, server_name.map_err(|_| UpstreamError::ServerName(name))?))
         };
         let (addresses, pool) = (config.addresses, Arc::default());
-        let waiting_header = None;
-        let inner = Inner { origin, addresses, tls, authorization, pool, waiting_header };
+        let inner = Inner {
+            origin,
+            addresses,
+            tls,
+            authorization,
+            pool,
+            long_heads: Arc::default(),
+            waiting_header: None,
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -81,6 +95,7 @@ impl Upstream {
             tls: None,
             authorization: None,
             pool,
+            long_heads: Arc::default(),
             waiting_header: Some(waiting_header),
         };
         Ok(Self { inner: Arc::new(inner) })

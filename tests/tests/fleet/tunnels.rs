@@ -3,7 +3,7 @@
 use postern_tests::cli::CliUser;
 use postern_tests::etcd::Etcd;
 use postern_tests::http::Client;
-use postern_tests::rights::{allow, path, rule_on, user};
+use postern_tests::rights::{allow, path, rule_on, set, user};
 use postern_tests::{AgentSetup, Home, Kubeconfig, Server, Setup, wait};
 use serde_json::json;
 use tokio::io::copy_bidirectional;
@@ -116,6 +116,43 @@ async fn a_server_without_a_tunnel_hands_a_request_to_one_that_has_one() {
     for server in &servers {
         until_reached(&server.client().with_token(ada.token())).await;
     }
+    agent.stop().await;
+}
+
+/// The token of a caller with 500 groups of 256 bytes is longer than a server takes from unauthenticated clients.
+#[tokio::test]
+async fn a_server_hands_over_requests_of_the_largest_identity_too() {
+    let etcd = Etcd::start().await;
+    let servers = three(&etcd).await;
+    let (member, ada, key) = cluster(&servers[0]).await;
+    let groups: Vec<String> = (0..500).map(|number| format!("{number:0>256}")).collect();
+    set(&servers[0].client(), &path("users", "ada"), json!({ "groups": groups })).await;
+    let (home, upstream) = (Home::new(), member.home().kubeconfig());
+    let central = servers[0].kubeconfig();
+    let agent = AgentSetup::new(&home, central, "member", &key, &upstream).tunnel().await;
+    for server in &servers {
+        let client = server.client().with_token(ada.token());
+        until_reached(&client).await;
+        let mut events = client.get(&format!("{SECRETS}?watch=1")).stream().await;
+        let name = format!("s{}", server.id());
+        let object = json!({ "metadata": { "name": name }, "spec": {} });
+        client.post(SECRETS).json(&object).send().await.expect(201);
+        loop {
+            let event = wait::within("the event", events.next()).await.unwrap().unwrap();
+            if event.contains(&name) {
+                break;
+            }
+        }
+    }
+    // Such connections are opened with the token of a server alone.
+    let admin = servers[0].client();
+    let open = || {
+        let request = admin.get("/kubernetes/relay/long-heads");
+        let request = request.header("connection", "upgrade");
+        request.header("upgrade", "postern-long-heads/1").header("platform-member-token", "a.b.c")
+    };
+    open().send().await.expect(404);
+    open().without("authorization").send().await.expect(401);
     agent.stop().await;
 }
 

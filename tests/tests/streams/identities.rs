@@ -42,7 +42,9 @@ async fn the_largest_identity_gets_through_the_gateway_and_the_agent() {
     ]);
     let spec = json!({ "user": "ada", "scope": { "rules": rules } });
     let ada = with_key(&admin, "large", spec).await;
-    for cluster in ["near", "far"] {
+    // The agent is reached through its tunnels, and then at its endpoint.
+    for (cluster, connection) in [("near", "Auto"), ("far", "Auto"), ("far", "Endpoint")] {
+        set(&admin, &path("clusters", "far"), json!({ "connection": connection })).await;
         let client = Client::new(&Kubeconfig {
             server: format!("https://{}", ada.address()),
             token: ada.token().to_owned(),
@@ -50,7 +52,7 @@ async fn the_largest_identity_gets_through_the_gateway_and_the_agent() {
         });
         let prefix = format!("/kubernetes/cluster/{cluster}");
         let reply = client.get(&format!("{prefix}{ANSWER}good")).send().await;
-        assert_eq!(reply.expect_text(201), "took 0", "{cluster}");
+        assert_eq!(reply.expect_text(201), "took 0", "{cluster} {connection}");
 
         // A stream has a token of its own.
         let mut stream = client.raw().await.unwrap();
@@ -63,7 +65,8 @@ async fn the_largest_identity_gets_through_the_gateway_and_the_agent() {
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut read = Vec::new();
         let _ = wait::within("the end", stream.read_to_end(&mut read)).await;
-        assert!(read.starts_with(b"HTTP/1.1 101"), "{cluster}: {}", String::from_utf8_lossy(&read));
-        assert!(read.ends_with(&last_bytes()), "{cluster}");
+        let text = String::from_utf8_lossy(&read);
+        assert!(read.starts_with(b"HTTP/1.1 101"), "{cluster} {connection}: {text}");
+        assert!(read.ends_with(&last_bytes()), "{cluster} {connection}");
     }
 }

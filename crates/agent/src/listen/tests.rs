@@ -6,15 +6,17 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http2::SendRequest;
+use postern_auth::endpoint_token::Claims;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::*;
 use crate::certificate::Certificate;
 use crate::state_dir::StateDir;
-use crate::testing::{Scene, read};
+use crate::testing::{Scene, claims, read};
 
 /// A listener of a scene's agent, and who trusts it.
 struct Listening {
@@ -43,6 +45,15 @@ impl Listening {
         let address = listener.local_addr().unwrap();
         tokio::spawn(serve(scene.agent.clone(), listener, acceptor, Duration::from_secs(1)));
         Self { address, tls: TlsConnector::from(Arc::new(config)), _home: home }
+    }
+
+    /// A connection over HTTP/1.1.
+    async fn raw(&self) -> TlsStream<TcpStream> {
+        let mut config = (**self.tls.config()).clone();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
     }
 
     async fn connect(&self) -> TlsStream<TcpStream> {
@@ -127,4 +138,81 @@ async fn a_connection_that_brings_invalid_tokens_again_and_again_is_closed() {
         tokio::task::yield_now().await;
     }
     assert_eq!(read(known.send_request(valid()).await.unwrap()).await.0, 200);
+}
+
+/// Reads the head of a response, and its body if it has a length.
+async fn response(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut read = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&read).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+                return text;
+            }
+        }
+        if stream.read_buf(&mut read).await.unwrap_or(0) == 0 {
+            return String::from_utf8(read).unwrap();
+        }
+    }
+}
+
+/// A token for ada with 500 groups of 256 bytes.
+fn large_token(scene: &Scene) -> String {
+    let mut claims = claims();
+    claims.groups.extend((0..500).map(|number| format!("{number:0>256}")));
+    scene.key.issue_within(1024 * 1024, &claims).unwrap().expose().to_owned()
+}
+
+fn get(path: &str, token: &str, more: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n{more}\r\n")
+        .into_bytes()
+}
+
+const OPENING: &str = "Connection: Upgrade\r\nUpgrade: postern-long-heads/1\r\n";
+
+#[tokio::test]
+async fn the_central_server_may_send_long_heads_after_a_token_of_its_own() {
+    let scene = Scene::new().await;
+    let listening = Listening::new(&scene).await;
+    let own = |audience: &str| {
+        let claims = Claims { aud: vec![audience.to_owned()], ..claims() };
+        scene.key.issue(&claims).unwrap().expose().to_owned()
+    };
+    let mut stream = listening.raw().await;
+    let opening = get(AGENT_LONG_HEADS, &own("platform.sh/cluster-gateway:u"), OPENING);
+    stream.write_all(&opening).await.unwrap();
+    assert!(response(&mut stream).await.starts_with("HTTP/1.1 101 "));
+    let token = large_token(&scene);
+    assert!(token.len() > 150 * 1024);
+    for _ in 0..2 {
+        stream.write_all(&get(PODS, &token, "")).await.unwrap();
+        let text = response(&mut stream).await;
+        assert!(text.starts_with("HTTP/1.1 200 ") && text.ends_with("{}"), "{text}");
+    }
+    // It has a limit, too.
+    let _ = stream.write_all(&get(PODS, &"x".repeat(2 * 1024 * 1024), "")).await;
+    let text = response(&mut stream).await;
+    assert!(text.is_empty() || text.starts_with("HTTP/1.1 431 "), "{text}");
+
+    // Otherwise the listener keeps as little of a head as before.
+    let mut stream = listening.raw().await;
+    let _ = stream.write_all(&get(PODS, &token, "")).await;
+    let text = response(&mut stream).await;
+    assert!(text.is_empty() || text.starts_with("HTTP/1.1 431 "), "{text}");
+    for token in [
+        own("platform.sh/cluster:u"),
+        own("platform.sh/cluster-gateway:other"),
+        own("platform.sh/cluster-issuer:u"),
+        "a.b.c".to_owned(),
+    ] {
+        let mut stream = listening.raw().await;
+        stream.write_all(&get(AGENT_LONG_HEADS, &token, OPENING)).await.unwrap();
+        let text = response(&mut stream).await;
+        assert!(text.starts_with("HTTP/1.1 4"), "{text}");
+    }
+    // And the token of the server leads nowhere else.
+    let mut stream = listening.raw().await;
+    stream.write_all(&get(PODS, &own("platform.sh/cluster-gateway:u"), "")).await.unwrap();
+    assert!(response(&mut stream).await.starts_with("HTTP/1.1 401 "));
 }

@@ -20,11 +20,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use postern_auth::bearer::MAX_TUNNEL_TOKEN_BYTES;
 use postern_client::{Collection, Error, Switched, Upgrader};
 use postern_kinds::cluster::Cluster;
 use postern_listen::Peer;
-use postern_proxy::BoxError;
+use postern_proxy::{BoxError, MAX_LONG_HEAD_BYTES};
 use postern_tunnel::{
     AGENT_NAME, CLUSTER_UID, End, PROTOCOLS, SERVER_NAME, SERVER_VERSION, WAITING, agent_end,
     is_name, negotiate,
@@ -33,9 +32,6 @@ use postern_tunnel::{
 use crate::answer::Body;
 use crate::serve::Agent;
 use crate::tunnel_pool::{Failure, Slot};
-
-/// The most bytes of the head of a request from the central server: the longest token, and room for the rest.
-const MAX_HEAD_BYTES: usize = MAX_TUNNEL_TOKEN_BYTES + 64 * 1024;
 
 /// Opens tunnels.
 pub(super) struct Dialler {
@@ -138,7 +134,7 @@ async fn serve(agent: &Arc<Agent>, slot: &Arc<Slot>, connection: Upgraded, addre
                 .timer(TokioTimer::new())
                 // An idle tunnel waits for its next request as long as it lives.
                 .header_read_timeout(None)
-                .max_buf_size(MAX_HEAD_BYTES)
+                .max_buf_size(MAX_LONG_HEAD_BYTES)
                 .serve_connection(TokioIo::new(stream), service)
                 .with_upgrades()
         );

@@ -36,6 +36,12 @@ pub fn server_audience(uid: &str) -> String {
     format!("platform.sh/cluster-issuer:{uid}")
 }
 
+/// The audience of the agent of one cluster, for tokens of the server itself, which opens a connection for requests with
+/// long heads. No caller is given one.
+pub fn cluster_gateway_audience(uid: &str) -> String {
+    format!("platform.sh/cluster-gateway:{uid}")
+}
+
 /// The audiences of a token with these scopes: the general one without a scope, or where each has
 /// a rule for every cluster.
 ///

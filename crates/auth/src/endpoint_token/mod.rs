@@ -16,8 +16,8 @@ mod refusal;
 mod verifier;
 
 pub use audience::{
-    ConnectedCluster, GENERAL_AUDIENCE, NoCluster, audiences, cluster_audience, member_audience,
-    server_audience,
+    ConnectedCluster, GENERAL_AUDIENCE, NoCluster, audiences, cluster_audience,
+    cluster_gateway_audience, member_audience, server_audience,
 };
 pub use claims::{
     ActorClaim, Bearer, Claims, Issuance, KeyClaim, PlatformClaims, impersonation_id, keys_of,

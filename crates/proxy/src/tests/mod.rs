@@ -7,6 +7,7 @@ mod forwarding;
 mod header_rules;
 mod known_bugs;
 mod liveness;
+mod long_heads;
 mod malformed;
 mod pooling;
 mod support;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::HeaderValue;
+use postern_auth::bearer::MAX_TUNNEL_TOKEN_BYTES;
 use postern_auth::endpoint_token::{Bearer, Claims, Issuance, cluster_audience};
 use postern_kinds::base64_text;
 use postern_kinds::cluster::{DIRECT_ENDPOINT, RouteRule};
@@ -138,12 +139,6 @@ impl Endpoint {
     }
 }
 
-/// Where a token is used, and how long it may be there.
-struct Issue<'a> {
-    agent: &'a AgentRoute,
-    max_token_bytes: usize,
-}
-
 /// The value of `Authorization` for a request through an agent; `None` on another route. Short requests of one caller
 /// share a token for a while.
 ///
@@ -152,29 +147,29 @@ struct Issue<'a> {
 pub(super) async fn authorization(
     caller: &Caller,
     tokens: &ShortTokens,
-    max_token_bytes: usize,
 ) -> Result<Option<HeaderValue>, ApiError> {
-    let Route::Agent(agent) = caller.target.route() else { return Ok(None) };
-    let route = &Issue { agent, max_token_bytes };
+    let Route::Agent(route) = caller.target.route() else { return Ok(None) };
+    let longest = MAX_TUNNEL_TOKEN_BYTES;
     let Caller { registry, credential, request, .. } = caller;
     let now = registry.source().now();
     if request.kube.is_long() {
-        return Ok(Some(issue(caller, route, &noted(caller, now).await?, now)?.value));
+        return Ok(Some(issue(caller, (route, longest), &noted(caller, now).await?, now)?.value));
     }
     let identity = TokenIdentity::now(registry, credential, now).await?;
     let keys = registry.cache().signing_keys();
     let of = keys.signer(now).filter(|_| credential.wanted().is_none()).map(|signer| Use {
         key_uid: identity.current.key.uid.clone(),
-        cluster_uid: agent.uid.clone(),
-        max_token_bytes,
+        cluster_uid: route.uid.clone(),
         signer: signer.id().to_owned(),
     });
-    let Some(of) = of else { return Ok(Some(issue(caller, route, &identity, now)?.value)) };
+    let Some(of) = of else {
+        return Ok(Some(issue(caller, (route, longest), &identity, now)?.value));
+    };
     let seconds = TOKEN_TTL_SECONDS / 2;
     if let Some(value) = tokens.find(&of, &identity, now.unix_seconds(), seconds) {
         return Ok(Some(value));
     }
-    let token = issue(caller, route, &identity, now)?;
+    let token = issue(caller, (route, longest), &identity, now)?;
     let value = token.value.clone();
     tokens.keep(of, token);
     Ok(Some(value))
@@ -187,13 +182,13 @@ async fn noted(caller: &Caller, now: Timestamp) -> Result<TokenIdentity, ApiErro
     TokenIdentity::noted(&caller.registry, &caller.credential, now, TOKEN_TTL_SECONDS).await
 }
 
-/// Issues a token for a request through an agent.
+/// Issues a token of at most so many bytes for a request through an agent.
 ///
 /// # Errors
 /// 401 and 409 when the caller's key or permissions have changed; 503 when no token can be issued.
 fn issue(
     caller: &Caller,
-    route: &Issue<'_>,
+    (route, max_bytes): (&AgentRoute, usize),
     identity: &TokenIdentity,
     now: Timestamp,
 ) -> Result<ShortToken, ApiError> {
@@ -208,7 +203,7 @@ fn issue(
     };
     let issuance = Issuance {
         issuer: registry.token_policy().issuer.clone(),
-        audiences: vec![cluster_audience(&route.agent.uid)],
+        audiences: vec![cluster_audience(&route.uid)],
         issued_at: now.unix_seconds(),
         ttl_seconds: TOKEN_TTL_SECONDS,
         token_id: new_uid(registry.source()),
@@ -223,10 +218,10 @@ fn issue(
     // The expiry of the key is checked here repeatedly, because use can extend it.
     claims.platform.keys_end = (!is_long).then_some(claims.exp);
     claims.platform.gateway_session = is_long;
-    let token = signer.issue_within(route.max_token_bytes, &claims).map_err(|_| {
+    let token = signer.issue_within(max_bytes, &claims).map_err(|_| {
         unavailable(
-            "with the caller's groups and the scopes of the access key, it is too long for this route: let the agent open \
-             tunnels to this server (its --max-tunnels), or use a key with a smaller scope",
+            "with the caller's groups and teams and the scopes of the access key, it would have more than 1 MiB: remove \
+             groups, or use a key with fewer entries in its scope",
         )
     })?;
     let value = HeaderValue::from_str(&["Bearer ", token.expose()].concat());
@@ -240,9 +235,9 @@ fn issue(
     })
 }
 
-/// Issues a new token for a request that is sent again; `None` if the same token works. A stream can outlive its token
+/// Issues a new token, of at most so many bytes, for a request that is sent again; `None` if the same token works. A stream can outlive its token
 /// only if the agent sees the token for the first time. The agent may have seen it before the connection failed.
-pub(super) fn renewal(caller: &Arc<Caller>, max_token_bytes: usize) -> Option<Renewal> {
+pub(super) fn renewal(caller: &Arc<Caller>, max_bytes: usize) -> Option<Renewal> {
     let (is_long, route) = (caller.request.kube.is_long(), caller.target.route());
     if !is_long || !matches!(route, Route::Agent(_)) {
         return None;
@@ -250,8 +245,8 @@ pub(super) fn renewal(caller: &Arc<Caller>, max_token_bytes: usize) -> Option<Re
     let caller = caller.clone();
     Some(Box::new(move || {
         Box::pin(async move {
-            let Route::Agent(agent) = caller.target.route() else { return None };
-            let route = &Issue { agent, max_token_bytes };
+            let Route::Agent(route) = caller.target.route() else { return None };
+            let route = (route, max_bytes);
             let now = caller.registry.source().now();
             let renewed = async { issue(&caller, route, &noted(&caller, now).await?, now) }.await;
             renewed

@@ -8,6 +8,7 @@
 
 mod agent;
 mod connected;
+mod long_heads;
 mod own_token;
 mod probe;
 pub(crate) mod relay;

@@ -8,7 +8,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use postern_auth::endpoint_token::{Verifier, member_audience};
 use postern_meta::status::ApiError;
 use postern_proxy::{
-    Forward, ProxyBody, SecretBytes, Session, Upstream, UpstreamAddresses, UpstreamConfig,
+    Forward, Opening, ProxyBody, SecretBytes, Session, Upstream, UpstreamAddresses, UpstreamConfig,
+    is_opening,
 };
 use postern_registry::controllers::connected_agents;
 use postern_registry::registry::Registry;
@@ -22,6 +23,9 @@ use crate::wire::incoming::IncomingBody;
 
 /// The path of requests from other servers, before the uid of the cluster and the path at its agent.
 const PREFIX: &str = "/kubernetes/relay/";
+
+/// The path at which another server opens a connection for requests with long heads.
+const LONG_HEADS: &str = "/kubernetes/relay/long-heads";
 
 /// The header with the token of the other server.
 const TOKEN: HeaderName = HeaderName::from_static("platform-member-token");
@@ -73,6 +77,15 @@ pub(super) fn upstream(
     Upstream::new(config).map_err(|error| error.to_string())
 }
 
+/// How a connection to another server is opened for requests with long heads, which need no token of their own.
+///
+/// # Errors
+/// Those of [`token`].
+pub(super) fn opening(registry: &Registry, member: &str) -> Result<Opening, ApiError> {
+    let headers = [token(registry, member)?].into_iter().collect();
+    Ok(Opening { path: PathAndQuery::from_static(LONG_HEADS), headers })
+}
+
 /// The header with a token for another server.
 ///
 /// # Errors
@@ -84,12 +97,18 @@ pub(super) fn token(
     Ok((TOKEN, own_token::header(registry, "", member_audience(member))?))
 }
 
+/// Marks a request on a connection that another server has opened for long heads.
+#[derive(Clone, Copy)]
+pub(crate) struct FromMember;
+
 /// A request on the path of other servers.
 pub(crate) enum Relay {
     /// Not on this path, or the store has no other servers: a request as any other one.
     None,
-    /// It has a valid token of another server.
+    /// It has a valid token of another server, or its connection has shown one.
     Valid,
+    /// It has a valid token, and requests with long heads are to follow on its connection.
+    Opening,
     /// It has no valid token. It is then a request for a path that does not exist, and counts as a failed authentication.
     Refused,
 }
@@ -103,7 +122,14 @@ pub(crate) fn check(
     if !request.uri().path().starts_with(PREFIX) || registry.servers().members().is_none() {
         return Relay::None;
     }
-    if has_token(gateway, registry, request.headers()) { Relay::Valid } else { Relay::Refused }
+    if request.extensions().get::<FromMember>().is_some() {
+        return Relay::Valid;
+    }
+    match has_token(gateway, registry, request.headers()) {
+        true if is_opening(request, LONG_HEADS) => Relay::Opening,
+        true => Relay::Valid,
+        false => Relay::Refused,
+    }
 }
 
 /// Sends a request of another server through a tunnel, after [`check`]. It is never handed to a third one.

@@ -20,11 +20,13 @@ use postern_registry::registry::Registry;
 use postern_telemetry::{Span, SpanKind, log_limited, span};
 use tokio::sync::watch;
 
+use super::long_heads::LongHead;
 use super::session::{self, Caller};
 use super::target_state::{Route, TargetState};
 use super::upstreams::Reached;
 use super::{Gateway, agent, relay, review};
 use crate::stages::authorize::GatewayPermit;
+use crate::stages::parse::GatewayRequest;
 use crate::wire::body::{Body, Guards};
 use crate::wire::incoming::IncomingBody;
 use crate::wire::input::RequestBody;
@@ -39,8 +41,10 @@ pub(crate) struct SendContext<'a> {
     pub(crate) gateway: &'a Gateway,
     /// The registry of the stored objects.
     pub(crate) registry: &'a Arc<Registry>,
-    /// The budget of request bodies that are not sent yet.
+    /// The budget of request bodies, and of long heads, that are not sent yet.
     pub(crate) bodies: &'a Arc<ByteBudget>,
+    /// The sender of the request, for the budget.
+    pub(crate) requester: Requester,
     /// Whether the server is shutting down.
     pub(crate) draining: watch::Receiver<bool>,
     /// The permit of the request, which counts as a watch.
@@ -55,22 +59,22 @@ pub(crate) struct SendContext<'a> {
 /// - 503 when the target cannot be reached, or does not respond
 /// - 502 for a response that is not returned to the client
 /// - 400, 413 and 415 for an invalid review
+/// - 429 when the bytes of the owner's requests are too many
 pub(crate) async fn send(
     context: SendContext<'_>,
     permit: GatewayPermit,
     target: TargetState,
     body: RequestBody,
-    requester: Requester,
 ) -> Result<Response<Body>, ApiError> {
     if let Some(asked) = review::of(&permit, &target) {
-        let charge = context.bodies.open(&requester);
+        let charge = context.bodies.open(&context.requester);
         return review::answer(context, permit, target, asked, body, charge).await;
     }
     let no_room = Arc::new(AtomicBool::new(false));
     let body = CountedBody {
         incoming: body.into_incoming(),
         charge: Box::new({
-            let bodies = context.bodies.clone();
+            let (bodies, requester) = (context.bodies.clone(), context.requester.clone());
             move || bodies.open(&requester)
         }),
         no_room: no_room.clone(),
@@ -96,8 +100,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<postern_proxy::BoxError>,
 {
-    let Reached { upstream, member, max_token_bytes } =
-        context.gateway.upstreams.of(context.registry, &target).await?;
+    let reached = context.gateway.upstreams.of(context.registry, &target).await?;
     let request = permit.request().clone();
     let caller = Arc::new(Caller {
         registry: context.registry.clone(),
@@ -106,15 +109,20 @@ where
         target,
     });
     let tokens = context.gateway.short_tokens();
-    let token = agent::authorization(&caller, tokens, max_token_bytes).await?;
+    let token = agent::authorization(&caller, tokens).await?;
+    let long_head = LongHead::of(context.registry, &caller, &reached, token.as_ref())?;
+    let charge = context.bodies.charge(&context.requester, long_head.bytes);
+    let charge = charge.ok_or_else(too_many_requests)?;
+    let Reached { upstream, member, .. } = reached;
     guards.keep(context.under_way);
     let max_session = context.gateway.settings.max_session;
     let session = session::of(caller.clone(), context.draining, max_session, guards.clone());
-    let path = request.kube.path_and_query().parse::<PathAndQuery>();
-    let path = path.map_err(|error| ApiError::internal("the path cannot be forwarded", error))?;
+    let path = path_of(&request)?;
     let (mut head, mut headers) = permit.into_head();
     if let Some(token) = token {
-        headers = headers_with(token, member.as_deref(), context.registry)?;
+        // A connection for long heads has shown the token of the server already.
+        let member = member.as_deref().filter(|_| long_head.opening.is_none());
+        headers = headers_with(token, member, context.registry)?;
     }
     headers.insert("audit-id", context.audit_id);
     let mut upstream_span = span("upstream", SpanKind::Client);
@@ -122,9 +130,10 @@ where
     let is_long = request.kube.is_long();
     let forward = Forward {
         headers,
-        renewal: agent::renewal(&caller, max_token_bytes),
+        renewal: agent::renewal(&caller, long_head.max_token_bytes),
         answer_timeout: (!is_long).then_some(ANSWER_TIMEOUT),
         location_prefix: request.prefix.clone(),
+        opening: long_head.opening,
         session,
         ..Forward::new(path)
     };
@@ -137,6 +146,7 @@ where
         let timed = tokio::time::timeout(ANSWER_TIMEOUT, answered).await;
         timed.map_err(|_| unreachable_target(&"it did not respond in time"))?
     };
+    drop(charge);
     if let Err(ProxyError::SessionEnded(_)) = &answer {
         // The caller gets the reason if a new request would be rejected: a retry would not help.
         caller.check().await?;
@@ -148,6 +158,11 @@ where
         return Err(bad_gateway(rejection_of(caller.target.route())));
     }
     Ok(answer)
+}
+
+fn path_of(request: &GatewayRequest) -> Result<PathAndQuery, ApiError> {
+    let path = request.kube.path_and_query().parse();
+    path.map_err(|error| ApiError::internal("the path cannot be forwarded", error))
 }
 
 /// The headers of a request to an agent, perhaps through another server. Only the token says who the caller is, and what
@@ -209,6 +224,11 @@ pub(super) fn failed(error: ProxyError) -> ApiError {
         ProxyError::NoTunnel { .. } => {
             let message = "the agent of the cluster has no free tunnel: try again later";
             return ApiError::unavailable(message, Some(1)).with_inner(error);
+        }
+        ProxyError::NoLongHeads { .. } => {
+            let message = "the agent of the cluster, or the server with its tunnel, is older than this server, and takes no \
+                           token of this length: upgrade it, or use a key with fewer entries in its scope";
+            return ApiError::unavailable(message, None).with_inner(error);
         }
         ProxyError::Redirect { .. } => "the target responded with a redirect to another address",
         // All have the same message. Otherwise authors of kubeconfigs could scan for open ports.

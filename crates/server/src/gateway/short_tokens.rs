@@ -28,8 +28,6 @@ pub(super) struct Use {
     pub(super) key_uid: String,
     /// The uid of the Cluster.
     pub(super) cluster_uid: String,
-    /// The length that the route takes.
-    pub(super) max_token_bytes: usize,
     /// The id of the key that signs now.
     pub(super) signer: String,
 }
@@ -118,7 +116,6 @@ mod tests {
         let of = |number: usize| Use {
             key_uid: number.to_string(),
             cluster_uid: "c".to_owned(),
-            max_token_bytes: 8192,
             signer: "s".to_owned(),
         };
         let token = ShortToken {

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use postern_auth::bearer::MAX_TUNNEL_TOKEN_BYTES;
 use postern_kinds::kubeconfig::Kubeconfig;
 use postern_kinds::secret;
 use postern_meta::status::ApiError;
@@ -38,17 +37,13 @@ enum Origin {
 pub(super) struct Reached {
     pub(super) upstream: Upstream,
     pub(super) member: Option<String>,
-    /// The length of a token that it takes, in bytes.
-    pub(super) max_token_bytes: usize,
+    /// Whether each connection is a tunnel of the agent, which takes heads of any length.
+    pub(super) is_tunnel: bool,
 }
-
-/// The length of a token that a listener of an agent or another server takes. Its clients are unauthenticated until the head
-/// has arrived, so a head has at most 48 KiB. A tunnel takes [`MAX_TUNNEL_TOKEN_BYTES`].
-const MAX_LISTENER_TOKEN_BYTES: usize = 40 * 1024;
 
 impl From<Upstream> for Reached {
     fn from(upstream: Upstream) -> Self {
-        Self { upstream, member: None, max_token_bytes: MAX_LISTENER_TOKEN_BYTES }
+        Self { upstream, member: None, is_tunnel: false }
     }
 }
 
@@ -132,8 +127,7 @@ impl Upstreams {
         }
         if let Some(tunnels) = tunnels {
             let upstream = route.through(&tunnels).map_err(|why| no_route(&why))?;
-            let max_token_bytes = MAX_TUNNEL_TOKEN_BYTES;
-            return Ok(Reached { max_token_bytes, ..Reached::from(upstream) });
+            return Ok(Reached { is_tunnel: true, ..Reached::from(upstream) });
         }
         let Some(endpoint) = endpoint else {
             return Err(no_route(route.leads_to.without_agent()));

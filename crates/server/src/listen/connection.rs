@@ -11,23 +11,27 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use hyper::rt::Executor;
+use hyper::rt::{Executor, Read, Write};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use postern_listen::{GuardedIo, Moved, OpenConnection, UnauthenticatedLimit, read_proxy_header};
+use postern_proxy::MAX_LONG_HEAD_BYTES;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use tokio_rustls::TlsAcceptor;
 
 use super::sending::{Outgoing, Sending, Transfer};
+use crate::gateway::relay::FromMember;
 use crate::metrics::connections::Closed;
 use crate::pipeline::{self, Client, Reply, ResponseGuard, Server, charge_stream};
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
+use crate::wire::respond::LongHeads;
 
 /// The timeout for the head of a request over HTTP/1.1, including idle time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -55,7 +59,7 @@ const FREE_UNAUTHENTICATED_STREAMS: usize = 2;
 /// The most bytes of a request's headers: a token of 8 KiB, and room for the rest.
 const MAX_HEADER_BYTES: u32 = 32 * 1024;
 
-/// The buffer of HTTP/1.1 in bytes, which limits the head of a request.
+/// The buffer of HTTP/1.1 in bytes, which limits the head of a request. Other servers may send longer ones.
 const HTTP1_BUFFER_BYTES: usize = 48 * 1024;
 
 /// The bytes of bodies that an HTTP/2 client may send before the server reads them. The server may never read them.
@@ -152,7 +156,11 @@ impl Connection {
             self.client.set_streams();
             return Box::pin(self.http2(TokioIo::new(io))).await;
         }
-        self.http1(TokioIo::new(io), lingers).await
+        let Some(opened) = self.http1(TokioIo::new(io), &lingers, HTTP1_BUFFER_BYTES).await? else {
+            return Ok(());
+        };
+        // Boxed: other connections need no room for it.
+        Box::pin(self.long_heads(opened, &lingers)).await
     }
 
     /// Finds the client behind a trusted proxy that sends the PROXY protocol.
@@ -179,13 +187,34 @@ impl Connection {
         }
     }
 
-    async fn http1(self, io: Io, lingers: Arc<AtomicBool>) -> Result<(), BoxError> {
+    /// Serves the requests of another server, whose heads may be long.
+    async fn long_heads(&self, opened: OnUpgrade, lingers: &AtomicBool) -> Result<(), BoxError> {
+        self.client.peer.set_stall_timeout(self.server.gateway().stream_stall());
+        self.http1(opened.await?, lingers, MAX_LONG_HEAD_BYTES).await.map(drop)
+    }
+
+    /// Serves HTTP/1.1 with heads of at most `max_head_bytes`. Returns the connection if another server sends long heads on
+    /// it afterwards.
+    async fn http1<I>(
+        &self,
+        io: I,
+        lingers: &AtomicBool,
+        max_head_bytes: usize,
+    ) -> Result<Option<OnUpgrade>, BoxError>
+    where
+        I: Read + Write + Unpin + Send + 'static,
+    {
+        let is_of_member = max_head_bytes > HTTP1_BUFFER_BYTES;
         let mut draining = self.server.draining();
-        let switched = Mutex::new(None);
-        let service = service_fn(|request| {
-            let (connection, lingers, switched) = (&self, &lingers, &switched);
+        let (switched, opened) = (Mutex::new(None), Mutex::new(None));
+        let service = service_fn(|mut request| {
+            let (connection, switched, opened) = (self, &switched, &opened);
             async move {
+                if is_of_member {
+                    request.extensions_mut().insert(FromMember);
+                }
                 let mut reply = connection.http1_reply(request, lingers).await;
+                *opened.lock() = reply.response.extensions_mut().remove::<LongHeads>();
                 let transfer = Transfer::new(connection.outgoing.clone());
                 let Some(socket) = reply.response.body_mut().take_socket() else {
                     return Ok::<_, Infallible>(sending(reply, transfer));
@@ -201,7 +230,7 @@ impl Connection {
             http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
-                .max_buf_size(HTTP1_BUFFER_BYTES)
+                .max_buf_size(max_head_bytes)
                 .serve_connection(io, service)
                 .with_upgrades()
         );
@@ -220,7 +249,8 @@ impl Connection {
         if let Some((socket, guard)) = switched {
             socket.serve(|bytes| guard.charge(bytes)).await;
         }
-        Ok(())
+        let opened = opened.lock().take();
+        Ok(opened.map(|LongHeads(opened)| opened))
     }
 
     /// The response to a request. If the request's body was not read to the end, the response closes the connection,

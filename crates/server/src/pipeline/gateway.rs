@@ -66,11 +66,12 @@ pub(super) async fn serve(
         gateway,
         registry,
         bodies: &server.flow.bodies,
+        requester,
         draining: server.draining(),
         under_way,
         audit_id: audit_context.id().clone(),
     };
-    let mut answer = pin!(send(context, permit, target, body, requester));
+    let mut answer = pin!(send(context, permit, target, body));
     if let Ok(answer) = timeout(SLOT_TIMEOUT, &mut answer).await {
         return answer.map(Outcome::from);
     }

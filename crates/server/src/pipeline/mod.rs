@@ -156,6 +156,7 @@ async fn reply(
     let failed_relay = match relay::check(&server.gateway, &server.registry, &request) {
         Relay::None => None,
         Relay::Valid => return relayed(server, client, request, guard).await,
+        Relay::Opening => return opened(client, request, guard),
         Relay::Refused => Some(LoginKind::Server),
     };
     if Sso::serves(request.method(), request.uri().path()) {
@@ -281,6 +282,13 @@ async fn relayed(
         Err(error) => respond::error(&error, Format::Json, false),
     };
     Reply { response, guard }
+}
+
+/// The response to the first request of a connection on which another server sends long heads.
+fn opened(client: &Client, request: Request<IncomingBody>, mut guard: ResponseGuard) -> Reply {
+    guard.has_clean_path = true;
+    client.peer.set_authenticated(RELAY_OWNER, true);
+    Reply { response: respond::long_heads(request), guard }
 }
 
 /// The header with an audit id.

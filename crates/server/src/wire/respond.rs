@@ -6,7 +6,8 @@ use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue,
     RETRY_AFTER, SEC_WEBSOCKET_VERSION, VARY, WARNING, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{Response, StatusCode};
+use http::{Request, Response, StatusCode};
+use hyper::upgrade::OnUpgrade;
 use postern_auth::kube_request::KubeRequest;
 use postern_flow::WatchPermit;
 use postern_flow::large::{LARGE_BYTES, LargeWork};
@@ -209,6 +210,17 @@ pub(crate) fn proxied(
 pub(crate) fn relayed(answer: Response<ProxyBody>) -> Response<Body> {
     let body = |body| ProxiedBody::new(body, false, true, Guards::default());
     answer.map(|answer| Body::Proxied(Box::new(body(answer))))
+}
+
+/// The connection on which another server sends long heads, as an extension of the response that opens it.
+#[derive(Clone)]
+pub(crate) struct LongHeads(pub(crate) OnUpgrade);
+
+/// The response to another server's first request, after which it sends long heads.
+pub(crate) fn long_heads<B>(request: Request<B>) -> Response<Body> {
+    let mut response = postern_proxy::opened(Body::Whole(None));
+    response.extensions_mut().insert(LongHeads(hyper::upgrade::on(request)));
+    response
 }
 
 /// A response with the Status of a completed request. It has no table or metadata form.

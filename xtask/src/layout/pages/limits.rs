@@ -36,6 +36,11 @@ struct Row {
 const ROWS: &[Row] = &[
     Row { name: "body", limit: "{bytes}", numbers: &[(INPUT, "MAX_BODY_BYTES")] },
     Row {
+        name: "token of one request through an agent",
+        limit: "{bytes}",
+        numbers: &[("crates/auth/src/bearer.rs", "MAX_TUNNEL_TOKEN_BYTES")],
+    },
+    Row {
         name: "path of the management API",
         limit: "{bytes}, {count} segments",
         numbers: &[(PARSE, "MAX_PATH_BYTES"), (PARSE, "MAX_PATH_SEGMENTS")],
