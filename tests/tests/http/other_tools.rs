@@ -413,3 +413,31 @@ async fn proxies_pass_on_watches_and_the_metrics_are_short() {
     assert_eq!((packed.status, packed.header("content-encoding")), (200, Some("gzip")));
     assert_eq!(packed.header("vary"), Some("Accept-Encoding"));
 }
+
+/// kubernetes.core sends the options of its list with the DELETE of one object.
+#[tokio::test]
+async fn ansible_deletes_an_object_with_the_options_of_a_list() {
+    let server = Server::start().await;
+    let admin = server.client();
+    create(&admin, &secrets("platform"), "s", json!({ "spec": {} })).await;
+    let at = format!("{}/s", secrets("platform"));
+    let query = "labelSelector=&fieldSelector=&_=1";
+    admin.delete(&format!("{at}?{query}")).send().await.expect(400);
+    let query = "labelSelector=&fieldSelector=&limit=500";
+    let reply = admin.delete(&format!("{at}?{query}")).send().await;
+    assert_eq!(reply.status, 200);
+    let options = ["labelSelector", "fieldSelector", "limit"];
+    let expected = options
+        .map(|one| format!("299 - \"query parameter {one} has no effect in DeleteOptions\""));
+    assert_eq!(reply.warnings(), expected);
+    create(&admin, &secrets("platform"), "s", json!({ "spec": {} })).await;
+    let body = json!({ "spec": { "displayName": "x" } });
+    let reply = merge(&admin, &format!("{at}?labelSelector=a%3Db"), body.clone()).await;
+    assert_eq!((reply.status, reply.warnings().len()), (200, 1));
+    // A precondition that is not checked would be lost.
+    for precondition in ["uid=u", "resourceVersion=7", "preconditions.uid=u"] {
+        merge(&admin, &format!("{at}?{precondition}"), body.clone()).await.expect(400);
+    }
+    let watch = format!("{}?watch=1&labelSelector=a%3Db", secrets("platform"));
+    assert_eq!(admin.delete(&watch).send().await.status, 400, "a collection is not watched away");
+}

@@ -1,10 +1,11 @@
 //! Which options each request takes: one table, by the names of their query parameters.
 //!
-//! On a write, and on the deletion of a collection, every other parameter is refused: its sender
-//! expects an effect that it does not have, such as a selector or a dry run. On a read, an option of
-//! another request is ignored, as in kube-apiserver: dynamic clients send the options of lists with each
-//! GET. A name that no request takes, or in another letter case, has no effect on a read, and
-//! [`parameter_warnings`] says so.
+//! An option of another request is ignored, as in kube-apiserver: dynamic clients send the options of lists with each
+//! GET, and some with a DELETE of one object. On a write, [`ignored_option_warnings`] says so. A write is refused if the
+//! option is a precondition that the write does not check, since it would do more than its sender wants.
+//!
+//! A name that no request takes, or in another letter case, is refused on a write, because it may be a misspelled dry
+//! run. On a read it has no effect, and [`parameter_warnings`] says so.
 
 use super::Query;
 use super::nearest::nearest;
@@ -13,7 +14,7 @@ use crate::status::ApiError;
 
 /// A request that takes options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Request {
+pub enum Request {
     /// GET of one object.
     Get,
     /// GET of a collection: a list, or a watch.
@@ -94,8 +95,9 @@ pub(super) const TABLE: &[Known] = &[
     Known { name: "includeUninitialized", taken_by: EVERY },
 ];
 
-/// Options that select objects.
-const SELECTORS: &[&str] = &["labelSelector", "fieldSelector"];
+/// Options that limit what a deletion does. A write that does not take one is refused.
+const PRECONDITIONS: &[&str] =
+    &["uid", "preconditions.uid", "preconditions.resourceVersion", "resourceVersion"];
 
 /// Maximum bytes of a name in a message.
 const MAX_NAME_BYTES: usize = 128;
@@ -106,16 +108,19 @@ const MAX_WARNINGS: usize = 10;
 /// How the values of access keys begin. A name that has it is not repeated.
 const KEY_PREFIX: &str = "pst_";
 
-/// Checks that the query of a write has no parameters but those that it takes.
+/// Checks that the query of a write has no parameter that is unknown, and no precondition that the write does not check.
 ///
 /// # Errors
-/// 400 for any other. The error names the parameter, and the one that is nearest to it.
+/// 400 with the parameter, and the one that is nearest to it.
 pub(super) fn check_write(query: &Query, request: Request) -> Result<(), ApiError> {
     let is_taken = |name: &str| of(request).any(|taken| taken == name);
-    let Some(name) = query.names().find(|name| !is_taken(name)) else { return Ok(()) };
+    let is_ignored = |name: &str| is_known(name) && !PRECONDITIONS.contains(&name);
+    let refused = query.names().find(|name| !is_taken(name) && !is_ignored(name));
+    let Some(name) = refused else { return Ok(()) };
     let kind = request.options_kind();
     if is_known(name) {
-        return Err(not_supported(name, kind));
+        let message = format!("query parameter {name} is not supported in {kind}");
+        return Err(ApiError::bad_request(message));
     }
     let near = nearest(name, of(request).chain(all()));
     let (supported, others): (Vec<_>, Vec<_>) = near.into_iter().partition(|near| is_taken(near));
@@ -130,6 +135,16 @@ pub(super) fn check_write(query: &Query, request: Request) -> Result<(), ApiErro
         (supported, _) => format!("did you mean {}?", supported.join(" or ")),
     };
     Err(ApiError::bad_request(format!("unknown query parameter {}: {hint}", display_name(name))))
+}
+
+/// A warning for each option of other requests in the query of a write, at most `MAX_WARNINGS`.
+pub fn ignored_option_warnings(query: &Query, request: Request) -> Vec<String> {
+    let is_taken = |name: &str| of(request).any(|taken| taken == name);
+    let mut ignored: Vec<&str> = query.names().filter(|name| !is_taken(name)).collect();
+    ignored.dedup();
+    let kind = request.options_kind();
+    let warning = |name: &&str| format!("query parameter {name} has no effect in {kind}");
+    ignored.iter().filter(|name| is_known(name)).take(MAX_WARNINGS).map(warning).collect()
 }
 
 /// A warning for each parameter of a read that no request has, at most `MAX_WARNINGS`. `own` is a parameter that only
@@ -160,15 +175,6 @@ pub(super) fn unknown_field(name: &str, known: &'static [&'static str]) -> Strin
         near => format!(", did you mean {}?", near.join(" or ")),
     };
     format!("unknown field {}{hint}", display_name(name))
-}
-
-fn not_supported(name: &str, request: &str) -> ApiError {
-    let why = if SELECTORS.contains(&name) {
-        ": it selects objects in a list, a watch or the deletion of a collection"
-    } else {
-        ""
-    };
-    ApiError::bad_request(format!("query parameter {name} is not supported in {request}{why}"))
 }
 
 /// A name as messages have it.

@@ -1,7 +1,7 @@
 //! The options of requests, decoded and validated. See `docs/reference/api.md#options-of-lists-and-watches`.
 //!
-//! A value that cannot be decoded is 400; an invalid value is 422. On a write, no option is ignored: one that the request
-//! does not take is 400, and so is an unknown parameter. On a read, the first is ignored, and the second is a warning.
+//! A value that cannot be decoded is 400; an invalid value is 422. An option that the request does not take is ignored, with
+//! a warning on writes. An unknown parameter is 400 on a write, and a warning on a read.
 
 mod delete;
 mod duration;
@@ -14,7 +14,7 @@ mod tests;
 mod write;
 
 pub use delete::{DeleteOptions, DeletionOf, Propagation};
-pub use known::parameter_warnings;
+pub use known::{Request, ignored_option_warnings, parameter_warnings};
 pub use nearest::nearest;
 pub use query::{MAX_PARAMETERS, MAX_QUERY_BYTES, Query};
 pub use read::{GetOptions, ListOptions, RequestedVersion, VersionMatch};

@@ -1,9 +1,9 @@
 //! Every option of every request with an empty value, garbage, two values and the wrong case: what
-//! is not understood is refused on writes, and never decides a read.
+//! is not understood is refused on writes, and never decides a read. An option of another request decides nothing.
 
 use super::{
-    DeleteOptions, DeletionOf, GetOptions, ListOptions, Query, WriteKind, WriteOptions, known,
-    parameter_warnings,
+    DeleteOptions, DeletionOf, GetOptions, ListOptions, Query, Request, WriteKind, WriteOptions,
+    ignored_option_warnings, known, parameter_warnings,
 };
 use crate::status::ApiError;
 
@@ -109,8 +109,10 @@ fn every_option_of_every_request() {
             ROWS.iter().any(|row| row.name == *name && row.requests.contains(request))
         };
         for request in REQUESTS.iter().filter(|request| !applies(request)) {
-            let of_lists = *request == "list" && *name == "sendInitialEvents";
-            let is_ignored = is_read(request) && !of_lists;
+            let of_lists =
+                matches!(*request, "list" | "deletecollection") && *name == "sendInitialEvents";
+            let is_precondition = name.ends_with("uid") || name.ends_with("resourceVersion");
+            let is_ignored = !of_lists && (is_read(request) || !is_precondition);
             for value in ["", valid, garbage.0] {
                 let query = format!("{name}={value}");
                 let got = code(request, &query);
@@ -238,16 +240,31 @@ fn a_parameter_that_is_near_to_none_is_answered_with_what_there_is() {
 }
 
 #[test]
-fn a_selector_is_refused_where_it_selects_nothing() {
-    for request in ["create", "update", "patch", "delete"] {
-        for name in ["labelSelector", "fieldSelector"] {
-            let query = Query::parse(&format!("{name}=metadata.name%3Da")).unwrap();
-            let error = outcome(request, &query).unwrap_err();
-            assert_eq!(error.code(), 400);
-            let message = &error.status().message;
-            assert!(message.contains("it selects objects in a list"), "{request} {message}");
+fn a_write_ignores_the_options_of_other_requests_with_a_warning_and_no_precondition() {
+    for (request, kind, name) in [
+        (Request::Create, "create", "CreateOptions"),
+        (Request::Update, "update", "UpdateOptions"),
+        (Request::Patch, "patch", "PatchOptions"),
+        (Request::Delete, "delete", "DeleteOptions"),
+    ] {
+        // As kubernetes.core of Ansible sends it with each DELETE.
+        let query =
+            Query::parse("labelSelector=&fieldSelector=a&limit=x&dryRun=All&watch=").unwrap();
+        assert!(outcome(kind, &query).is_ok(), "{kind}");
+        let warnings = ignored_option_warnings(&query, request);
+        let options = ["labelSelector", "fieldSelector", "limit", "watch"];
+        let expected =
+            options.map(|option| format!("query parameter {option} has no effect in {name}"));
+        assert_eq!(warnings, expected);
+        for precondition in ["uid", "preconditions.uid", "preconditions.resourceVersion"] {
+            let query = Query::parse(&format!("{precondition}=7")).unwrap();
+            let want = if kind == "delete" { 200 } else { 400 };
+            assert_eq!(code(kind, &format!("{precondition}=7")), want, "{kind} {precondition}");
+            assert_eq!(ignored_option_warnings(&query, request).len(), usize::from(want == 400));
         }
     }
+    let taken = Query::parse("labelSelector=a&limit=5&dryRun=All").unwrap();
+    assert_eq!(ignored_option_warnings(&taken, Request::DeleteCollection), [""; 0]);
 }
 
 #[test]
@@ -267,8 +284,7 @@ fn force_is_for_apply_alone() {
         assert_eq!(code("patch", &format!("force={value}")), 422);
     }
     for request in REQUESTS.iter().filter(|request| **request != "patch") {
-        let want = if is_read(request) { 200 } else { 400 };
-        assert_eq!(code(request, "force=true"), want, "{request}");
+        assert_eq!(code(request, "force=true"), 200, "{request}");
     }
 }
 

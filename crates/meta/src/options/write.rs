@@ -86,7 +86,8 @@ impl WriteOptions {
         if field_manager.is_none() && is_apply {
             errors.push(FieldError::required("fieldManager", "is required for apply patch"));
         }
-        let force = query.flag("force")?;
+        let is_patch = kind.request() == Request::Patch;
+        let force = if is_patch { query.flag("force")? } else { None };
         if force.is_some() && !is_apply {
             errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
         }

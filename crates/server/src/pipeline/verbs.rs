@@ -15,8 +15,8 @@ use postern_meta::apply::nulls_of;
 use postern_meta::decode::{Decoded, Format, decode};
 use postern_meta::object::{Object, Operation};
 use postern_meta::options::{
-    DeleteOptions, DeletionOf, FieldValidation, GetOptions, ListOptions, WriteKind, WriteOptions,
-    parameter_warnings,
+    DeleteOptions, DeletionOf, FieldValidation, GetOptions, ListOptions, Request, WriteKind,
+    WriteOptions, ignored_option_warnings, parameter_warnings,
 };
 use postern_meta::patch::{
     apply_json_patch, apply_json_patch_unread, apply_merge_patch, apply_strategic_merge_patch,
@@ -80,11 +80,27 @@ pub(super) async fn serve(
         .target()
         .action
         .is_some_and(|action| matches!(action.handler, Handler::Server(ServerAction::AgentConfig)));
-    if matches!(permit.target().verb, Verb::Get | Verb::List | Verb::Watch) && !is_polled {
-        let own = part_handler(permit.target().action).map(|handler| handler.parameter);
-        outcome.warnings.extend(parameter_warnings(parsed.query(), own));
+    match written_by(permit.target().verb) {
+        Some(write) => outcome.warnings.extend(ignored_option_warnings(parsed.query(), write)),
+        None if is_polled => {}
+        None => {
+            let own = part_handler(permit.target().action).map(|handler| handler.parameter);
+            outcome.warnings.extend(parameter_warnings(parsed.query(), own));
+        }
     }
     Ok(outcome)
+}
+
+/// The write that a verb is, for its options; `None` for a read.
+fn written_by(verb: Verb) -> Option<Request> {
+    match verb {
+        Verb::Get | Verb::List | Verb::Watch => None,
+        Verb::Create => Some(Request::Create),
+        Verb::Update => Some(Request::Update),
+        Verb::Patch => Some(Request::Patch),
+        Verb::Delete => Some(Request::Delete),
+        Verb::DeleteCollection => Some(Request::DeleteCollection),
+    }
 }
 
 /// The handler of an action that returns one part of an object.
