@@ -1,5 +1,6 @@
 //! Projects and what is in them: migration, lists, kubeconfigs, secrets that follow others.
 
+mod deletions;
 mod kubeconfigs;
 mod lists;
 mod many_copies;

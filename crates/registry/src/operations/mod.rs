@@ -7,8 +7,10 @@ mod access_keys;
 mod apply;
 mod create;
 mod delete;
+mod deletion_warnings;
 mod update;
 
+pub use self::deletion_warnings::deletion_warnings;
 pub(crate) use access_keys::{
     remove_expired_keys, remove_keys_without_maker, remove_keys_without_owner,
 };

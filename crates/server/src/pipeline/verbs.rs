@@ -139,12 +139,15 @@ async fn serve_verb(
         Verb::Update => Box::pin(replace(server, parsed, permit, Part::Main, body)).await,
         Verb::Patch => Box::pin(patch(server, parsed, permit, Part::Main, body)).await,
         Verb::Delete => {
+            // Before the deletion, since it may take the instances along.
+            let warnings = operations::deletion_warnings(&server.registry, permit);
             let response = Box::pin(delete(server, parsed, permit, body)).await?;
-            Ok(Outcome { warnings: deletion_warnings(permit), ..response.into() })
+            Ok(Outcome { warnings, ..response.into() })
         }
         Verb::DeleteCollection => {
             let response = Box::pin(delete_collection(server, request, body)).await?;
-            Ok(Outcome { warnings: deletion_warnings(permit), ..response.into() })
+            let warnings = operations::deletion_warnings(&server.registry, permit);
+            Ok(Outcome { warnings, ..response.into() })
         }
     }
 }
@@ -510,12 +513,6 @@ async fn delete(
     let resource = kind.info().group_resource();
     let status = Status::success_deleted(resource, &metadata.name, &metadata.uid);
     Ok(respond::success(&status, negotiated))
-}
-
-/// The warning about what a deletion leaves. Without it, clients print "deleted" and nothing else.
-fn deletion_warnings(permit: &Permit) -> Vec<String> {
-    let warning = permit.kind().info().deletion_warning;
-    if warning.is_empty() { Vec::new() } else { vec![warning.to_owned()] }
 }
 
 fn delete_options(
