@@ -359,6 +359,7 @@ fn many_keys(digester: &Digester, keys: usize) -> (PrincipalIndex, Vec<String>) 
             is_login: false,
             scope: None,
             maker: None,
+            parent_uid: None,
             is_session: false,
             is_login_code: false,
             is_command_line: false,

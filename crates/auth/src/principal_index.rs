@@ -8,6 +8,7 @@
 
 mod concerned;
 mod name_changes;
+mod parents;
 mod queries;
 mod sso;
 mod workloads;
@@ -241,11 +242,11 @@ impl PrincipalIndex {
         self.keys.iter().filter(move |(_, key)| without_owner(key)).map(|(name, _)| name.as_str())
     }
 
-    /// The names of the keys whose maker is not there any more. They give no access. The maker may be there
+    /// The names of the keys whose maker or parent is not there any more. They give no access. The maker may be there
     /// and not known here: one that cannot be read, or whose deletion has begun.
     pub fn keys_without_maker(&self) -> impl Iterator<Item = &str> {
         let is_without =
-            |key: &KeyFacts| key.maker_uid().is_some_and(|uid| !self.key_of_uid.contains_key(uid));
+            |key: &KeyFacts| key.tied_to().any(|uid| !self.key_of_uid.contains_key(uid));
         self.keys.iter().filter(move |(_, key)| is_without(key)).map(|(name, _)| name.as_str())
     }
 
@@ -345,9 +346,10 @@ impl PrincipalIndex {
 
     /// The keys that a key ends with.
     fn ancestors(&mut self, key: &KeyFacts) -> Result<Vec<Ancestor>, Refusal> {
-        let makers = self.makers(key).ok_or(Refusal::Unknown)?;
-        let parents = makers.into_iter().filter_map(|(name, maker)| {
-            Some((name.to_owned(), self.keys.get(name)?.clone(), maker.impersonated.clone()))
+        let ties = self.ties(key).ok_or(Refusal::Unknown)?;
+        let parents = ties.into_iter().filter_map(|(name, maker)| {
+            let impersonated = maker.and_then(|maker| maker.impersonated.clone());
+            Some((name.to_owned(), self.keys.get(name)?.clone(), impersonated))
         });
         let parents: Vec<(String, KeyFacts, Option<Impersonation>)> = parents.collect();
         let mut ancestors = Vec::with_capacity(parents.len());
@@ -426,11 +428,11 @@ impl PrincipalIndex {
         if let Some(old) = self.keys.remove(name) {
             self.sso.remove_key(name, &old);
             self.workloads.remove_key(name, &old);
-            if let Some(owner) = old.owner {
-                remove_from(&mut self.keys_of, &owner, name);
+            if let Some(owner) = &old.owner {
+                remove_from(&mut self.keys_of, owner, name);
             }
-            if let Some(maker) = &old.maker {
-                remove_from(&mut self.children_of, &maker.uid, name);
+            for tie in old.tied_to() {
+                remove_from(&mut self.children_of, &tie.to_owned(), name);
             }
             if self.key_of_uid.get(&old.uid).is_some_and(|of| of == name) {
                 self.key_of_uid.remove(&old.uid);
@@ -442,9 +444,8 @@ impl PrincipalIndex {
                 if let Some(owner) = key.owner.clone() {
                     self.keys_of.entry(owner).or_default().insert(name.to_owned());
                 }
-                if let Some(maker_uid) = key.maker_uid() {
-                    let children = self.children_of.entry(maker_uid.to_owned()).or_default();
-                    children.insert(name.to_owned());
+                for tie in key.tied_to() {
+                    self.children_of.entry(tie.to_owned()).or_default().insert(name.to_owned());
                 }
                 self.sso.add_key(name, &key);
                 self.workloads.add_key(name, &key);
@@ -765,6 +766,11 @@ impl Principals for PrincipalIndex {
     fn uids_of_workload(&self, name: &str) -> Vec<String> {
         let keys = self.workloads.keys_of_name(name).filter_map(|name| self.keys.get(name));
         keys.map(|key| key.uid.clone()).collect()
+    }
+
+    fn uid_of_key(&self, name: &str, owner: &Owner) -> Option<String> {
+        let key = self.keys.get(name).filter(|key| key.owner.as_ref() == Some(owner))?;
+        self.has_owner(key).then(|| key.uid.clone())
     }
 
     fn is_made_by(&self, key_uid: &str, maker_uid: &str) -> bool {

@@ -157,6 +157,7 @@ mod tests {
             is_login: true,
             scope: None,
             maker: None,
+            parent_uid: None,
             is_session: false,
             is_login_code: false,
             is_command_line: false,

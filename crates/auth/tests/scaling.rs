@@ -51,6 +51,7 @@ fn index(groups: Vec<String>) -> PrincipalIndex {
         is_login: false,
         scope: None,
         maker: None,
+        parent_uid: None,
         is_session: false,
         is_login_code: false,
         is_command_line: false,

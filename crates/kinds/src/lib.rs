@@ -22,6 +22,7 @@ mod instance;
 pub mod key_attenuation;
 mod key_life;
 mod key_origin;
+mod key_parent;
 mod kind;
 mod kubeconfig_ref;
 mod named_identities;
@@ -98,8 +99,8 @@ pub use grants::{grants_of, grants_of_stored};
 pub use impersonation::Impersonation;
 pub use kind::{
     AnyKind, Carried, Companion, DataSource, Dependent, DraftOf, FieldsChange, Info, Kind,
-    ObservedStatus, OnRemove, Prepared, ResourceScope, SelectableField, StoredAs, StrictFields,
-    UniqueKey, UniqueKeys, action, is_zero,
+    NoEffect, ObservedStatus, OnRemove, Prepared, ResourceScope, SelectableField, StoredAs,
+    StrictFields, UniqueKey, UniqueKeys, action, is_zero,
 };
 pub use kubeconfig_ref::KubeconfigRef;
 pub use named_identities::{NamedIdentities, NobodyNamed};

@@ -14,6 +14,7 @@ use crate::key_origin::is_zero;
 pub use crate::key_origin::{
     CommandLine, Identity, Login, OidcLogin, OidcProvider, Session, Workload,
 };
+use crate::key_parent::{self, KeyParent};
 use crate::names::{MAX_IDENTITIES, is_reserved_identity};
 use crate::prelude::*;
 use crate::principal::{ConnectorRef, delegated_right, key_verb};
@@ -38,7 +39,11 @@ pub const MAX_KEY_CHARS: usize = 8 * 1024;
 pub const MIN_TTL_AFTER_ACTIVITY_SECONDS: i64 = 300;
 
 /// The values of `spec.type`: what manages a key.
-const TYPES: &[&str] = &[DEFAULT_TYPE, LOGIN, "Other", "Reset", "OIDCRefreshToken"];
+const TYPES: &[&str] =
+    &[DEFAULT_TYPE, LOGIN, "Other", "Reset", "OIDCRefreshToken", "NetworkPeer", "Workspace"];
+
+/// The types that have no effect: all but the first two.
+const TYPES_WITHOUT_EFFECT: &[&str] = TYPES.split_at(2).1;
 
 /// The type of a key that names none.
 const DEFAULT_TYPE: &str = "User";
@@ -101,8 +106,8 @@ pub struct Spec {
     /// key may do. Without a scope, the key may do what its owner may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
-    /// What manages the key: a person (`User`) or a login (`Login`). The values `Other`, `Reset` and `OIDCRefreshToken` have
-    /// no effect: such a key works as one of the type `User`.
+    /// What manages the key: a person (`User`) or a login (`Login`). The values `Other`, `Reset`, `OIDCRefreshToken`,
+    /// `NetworkPeer` and `Workspace` have no effect: such a key works as one of the type `User`.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(extend("enum" = TYPES), extend("default" = DEFAULT_TYPE))]
     pub r#type: String,
@@ -116,7 +121,8 @@ pub struct Spec {
     /// Set when the key is a refresh token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oidc_provider: Option<OidcProvider>,
-    /// Deprecated: the key whose single sign-on data this one shares.
+    /// Another access key of the same owner, with which this one ends. A value from before keys had parents stays a
+    /// label while it is unchanged.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub parent: String,
     /// Deprecated: use identity. It is stored and has no effect.
@@ -144,6 +150,9 @@ pub struct Status {
     /// changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maker: Option<Maker>,
+    /// The uid of the access key that `spec.parent` names, if this key ends with it. Set by the server.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub parent_uid: String,
     /// Set for a session of the console. Set by the server, and never changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
@@ -217,6 +226,7 @@ fn facts(metadata: &ObjectMeta, spec: &Spec, status: &Status) -> KeyFacts {
         is_login: spec.r#type == LOGIN,
         scope: spec.scope.clone().map(Arc::new),
         maker: status.maker.clone().map(Arc::new),
+        parent_uid: Some(status.parent_uid.clone()).filter(|uid| !uid.is_empty()),
         is_session: status.session.is_some(),
         is_login_code: status.session.as_ref().is_some_and(|session| session.login_code),
         is_command_line: status
@@ -282,6 +292,9 @@ impl Kind for OwnedAccessKey {
 
     const MAX_BYTES: Option<usize> = Some(MAX_KEY_OBJECT_BYTES);
 
+    const NO_EFFECT: &'static [NoEffect] =
+        &[NoEffect::values("spec.type", TYPES_WITHOUT_EFFECT), NoEffect::field("spec.oidcLogin")];
+
     const STRICT_FIELDS: StrictFields = StrictFields::OF_CREDENTIALS;
 
     const NAME_PREFIX: Option<&'static str> = Some("key-");
@@ -316,12 +329,15 @@ impl Kind for OwnedAccessKey {
                 Status { session, ..old.fields.status.clone() }
             }
         };
-        let owner = new.fields.spec.owner();
+        let (uid, owner) = (new.metadata.uid.as_str(), new.fields.spec.owner());
         let owner_uid = match old {
             None => ties::owner_uid(owner.as_ref(), ctx),
             Some(old) => old.fields.status.owner_uid.clone(),
         };
-        let status = Status { last_activity: None, disabled_by_uid, owner_uid, ..server_set };
+        let (of_key, named) = ((uid, owner.as_ref()), new.fields.spec.parent.as_str());
+        let parent_uid = key_parent::uid_of(of_key, named, old.map(parent_of), ctx);
+        let status =
+            Status { last_activity: None, disabled_by_uid, owner_uid, parent_uid, ..server_set };
         ties::remove_references(&mut new.metadata, owner.as_ref(), &ties_of(&status));
         new.fields.status = status;
     }
@@ -334,6 +350,7 @@ impl Kind for OwnedAccessKey {
     ) -> Result<(), ApiError> {
         let spec = &new.fields.spec;
         validate_owner(spec, old.map(|old| &old.fields.spec), ctx, errors);
+        key_parent::validate(parent_of(new), old.map(parent_of), errors);
         check_identities("spec.groups", &spec.groups, errors);
         for (index, group) in spec.groups.iter().enumerate().take(MAX_IDENTITIES) {
             refuse_reserved(&format!("spec.groups[{index}]"), group, errors);
@@ -391,7 +408,9 @@ impl Kind for OwnedAccessKey {
         let subject = subject.map(|name| Right::cluster("impersonate", "", "users", name));
         let carried = groups.chain(subject).map(RequiredRight::from);
         let enabled = enabled.and_then(|old| right_to_enable(old, ctx));
-        carried.chain(enabled).chain(right_to_identify(new, old, ctx)).collect()
+        let freed = old.filter(|old| parent_of(old).is_removed_by(parent_of(new)));
+        let freed = freed.map(|_| key_parent::right_to_create(&Self::INFO, spec.owner().as_ref()));
+        carried.chain(enabled).chain(freed).chain(right_to_identify(new, old, ctx)).collect()
     }
 
     const DELEGATION: Option<Delegation<Spec>> =
@@ -417,6 +436,11 @@ fn session_of(new: &Status, old: &Status, ctx: &Context<'_>) -> Option<Session> 
     begun.or_else(|| old.session.clone())
 }
 
+/// The parent that a key names.
+fn parent_of(key: &Draft<Fields>) -> KeyParent<'_> {
+    KeyParent { name: &key.fields.spec.parent, uid: &key.fields.status.parent_uid }
+}
+
 /// Whether a write enables a key that was disabled.
 fn is_enabled_by(new: &Draft<Fields>, old: &Draft<Fields>) -> bool {
     old.fields.spec.disabled && !new.fields.spec.disabled
@@ -425,7 +449,10 @@ fn is_enabled_by(new: &Draft<Fields>, old: &Draft<Fields>) -> bool {
 /// Whether the writer of a change gets everything that the key carries, as its maker does. A caller who sets
 /// the value can use the key. A caller who enables it, or lets it live longer or do more, may know the value.
 fn takes_all(new: &Draft<Fields>, old: &Draft<Fields>, ctx: &Context<'_>) -> bool {
-    ctx.has_new_credential || is_enabled_by(new, old) || is_more(&new.fields.spec, &old.fields.spec)
+    ctx.has_new_credential
+        || is_enabled_by(new, old)
+        || parent_of(old).is_removed_by(parent_of(new))
+        || is_more(&new.fields.spec, &old.fields.spec)
 }
 
 /// Whether a key gives more after a change than before, or the writer gets everything that it carries. A

@@ -20,7 +20,7 @@ pub use crate::kind::action::{
 pub use crate::kind::ownership::{Access, ExtraAccess, Ownership, OwnershipPart, UserOrTeam};
 pub use crate::kind::{
     CarriedScope, ClaimMatches, Companion, DataSource, DataSourceOf, Dependent, Dependents, Info,
-    Kind, KubeconfigOf, ObservedStatus, OnCluster, OnRemove, PartialRight, ResourceScope,
+    Kind, KubeconfigOf, NoEffect, ObservedStatus, OnCluster, OnRemove, PartialRight, ResourceScope,
     SelectableField, StrictFields, TiesOf, UniqueKey, UniqueKeys, UnservedField,
 };
 pub use crate::names::{CORE_V1, MANAGEMENT_V1, check_identities, check_identity};

@@ -84,6 +84,11 @@ pub trait Principals {
         Vec::new()
     }
 
+    /// The uid of the access key of a name, if it is of this owner.
+    fn uid_of_key(&self, _name: &str, _owner: &Owner) -> Option<String> {
+        None
+    }
+
     /// Whether an access key was created by another one, or by a key that was: both are uids, and the chain of
     /// makers decides. A key did not create itself.
     fn is_made_by(&self, _key_uid: &str, _maker_uid: &str) -> bool {
@@ -326,6 +331,8 @@ pub struct KeyFacts {
     pub scope: Option<Arc<Scope>>,
     /// The key that made it, if it ends with that key.
     pub maker: Option<Arc<Maker>>,
+    /// The uid of its parent, with which it ends, too.
+    pub parent_uid: Option<String>,
     /// Whether it is a session of the console. It acts as the key that made it.
     pub is_session: bool,
     /// Whether it is the code of a login link until now, and can do nothing but begin this session.
@@ -342,6 +349,11 @@ pub struct KeyFacts {
 }
 
 impl KeyFacts {
+    /// The uids of the keys that it ends with: its maker and its parent.
+    pub fn tied_to(&self) -> impl Iterator<Item = &str> {
+        self.maker_uid().into_iter().chain(self.parent_uid.as_deref())
+    }
+
     /// The uid of the key that made it, if it ends with that key.
     pub fn maker_uid(&self) -> Option<&str> {
         self.maker.as_ref().map(|maker| maker.uid.as_str())

@@ -357,6 +357,8 @@ impl Kind for Project {
         ..StrictFields::OURS
     };
 
+    const NO_EFFECT: &'static [NoEffect] = NoEffect::OF_PROJECTS;
+
     const UNSERVED_FIELDS: &'static [UnservedField] = &[
         UnservedField::new("allowedRunners", NOT_SERVED),
         UnservedField::new("allowedNodeTypes", NOT_SERVED),

@@ -87,7 +87,10 @@ impl PrincipalIndex {
     /// key of type `Login` that does not end with another key.
     pub fn key_that_outlives_its_end(&self, name: &str) -> Option<&KeyFacts> {
         self.keys.get(name).filter(|key| {
-            key.is_login && key.maker.is_none() && self.has_owner(key) && !self.is_disabled(key)
+            key.is_login
+                && key.tied_to().next().is_none()
+                && self.has_owner(key)
+                && !self.is_disabled(key)
         })
     }
 

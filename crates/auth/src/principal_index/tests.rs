@@ -9,6 +9,7 @@ use postern_kinds::scope::{Scope, ScopeProject};
 use super::*;
 
 mod many_keys;
+mod parents;
 mod sso;
 
 const NOW: i64 = 10_000;
@@ -39,6 +40,7 @@ fn key(name: &str, owner: Owner) -> KeyFacts {
         is_login: false,
         scope: None,
         maker: None,
+        parent_uid: None,
         is_session: false,
         is_login_code: false,
         is_command_line: false,

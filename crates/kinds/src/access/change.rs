@@ -10,13 +10,10 @@ use postern_meta::names::dns1123_subdomain;
 use super::{ALL, Access, MAX_ACCESS_ENTRIES, MAX_GRANTEES, Owned, Ownership, UserOrTeam, VERBS};
 use crate::context::Context;
 use crate::kind::Info;
+use crate::kind::ownership::UNSERVED_SUBRESOURCES;
 use crate::names::MANAGEMENT_V1;
 use crate::principal::Principal;
 use crate::right::{RequiredRight, Right};
-
-/// Subresources of projects that other clients name in access rules, as their documentation shows. They are not served,
-/// so that a rule gives nothing on them; it is kept as it was sent.
-const UNSERVED: [&str; 2] = ["chartinfo", "charts"];
 
 /// Maximum number of verbs, and of subresources, of one access rule.
 const MAX_WORDS: usize = 50;
@@ -83,7 +80,8 @@ pub(super) fn verbs_of(rule: &Access) -> BTreeSet<&str> {
 /// The subresources of a rule, in order and each once; all that the kind has, for `*`.
 pub(super) fn subresources_of<'a>(rule: &'a Access, info: &'static Info) -> BTreeSet<&'a str> {
     let all = rule.subresources.iter().map(String::as_str);
-    let mut names: BTreeSet<&str> = all.filter(|name| !UNSERVED.contains(name)).collect();
+    let mut names: BTreeSet<&str> =
+        all.filter(|name| !UNSERVED_SUBRESOURCES.contains(name)).collect();
     if names.remove(ALL) {
         for name in info.subresources() {
             names.insert(name);
@@ -249,7 +247,10 @@ impl<'a> Change<'a> {
             }
         }
         for (index, name) in rule.subresources.iter().enumerate().take(MAX_WORDS) {
-            if name != ALL && !UNSERVED.contains(&name.as_str()) && !self.is_served(name) {
+            if name != ALL
+                && !UNSERVED_SUBRESOURCES.contains(&name.as_str())
+                && !self.is_served(name)
+            {
                 let path = format!("{path}.subresources[{index}]");
                 let served: Vec<_> = std::iter::once(ALL).chain(self.info.subresources()).collect();
                 errors.push(FieldError::not_supported(path, name, &served));

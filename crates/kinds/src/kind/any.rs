@@ -2,6 +2,7 @@
 //! it decodes typed fields, asks the kind, and encodes them again.
 
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -13,13 +14,13 @@ use postern_meta::schema::Schema;
 use postern_meta::status::ApiError;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::ownership::{self, Owned, Ownership, OwnershipPart};
 use super::zeros::LeftOut;
 use super::{
-    Companion, DataSource, Dependent, DraftOf, Info, Kind, StoredAs, StrictFields, UniqueKey,
-    unserved, zeros,
+    Companion, DataSource, Dependent, DraftOf, Info, Kind, NoEffect, StoredAs, StrictFields,
+    UniqueKey, no_effect, unserved, zeros,
 };
 use crate::claim_match::ClaimMatch;
 use crate::column::{Cell, ColumnInfo};
@@ -178,6 +179,14 @@ pub trait AnyKind: Send + Sync {
 
     /// The names of the fields of the spec that a replacement keeps if it does not name them.
     fn kept_fields(&self) -> &'static [&'static str];
+
+    /// The fields, and values of fields, that are kept and have no effect.
+    fn no_effect(&self) -> Cow<'static, [NoEffect]>;
+
+    /// The warnings about a new object with such fields.
+    fn no_effect_warnings(&self, fields: &Map<String, Value>) -> Vec<String> {
+        no_effect::warnings(&self.no_effect(), fields)
+    }
 
     /// Removes the fields of other servers that ask for nothing from an object. Returns an error for each that asks for
     /// something.
@@ -608,6 +617,11 @@ impl<K: Kind> AnyKind for K {
 
     fn kept_fields(&self) -> &'static [&'static str] {
         K::KEPT_FIELDS
+    }
+
+    fn no_effect(&self) -> Cow<'static, [NoEffect]> {
+        let of_access = K::OWNERSHIP.map(|_| ownership::NO_EFFECT);
+        no_effect::table(K::NO_EFFECT, of_access)
     }
 
     fn take_unserved(&self, object: &mut Value) -> FieldErrors {

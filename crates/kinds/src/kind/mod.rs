@@ -29,6 +29,7 @@ mod any;
 mod data_source;
 pub(crate) mod dependent;
 mod info;
+mod no_effect;
 pub(crate) mod ownership;
 mod stored_as;
 mod strict;
@@ -39,6 +40,7 @@ pub use any::{AnyKind, Carried, Prepared};
 pub use data_source::DataSource;
 pub use dependent::{Dependent, Dependents};
 pub use info::{Info, ResourceScope, SelectableField};
+pub use no_effect::NoEffect;
 pub use stored_as::StoredAs;
 pub use strict::StrictFields;
 pub use unserved::UnservedField;
@@ -152,6 +154,10 @@ pub trait Kind: Sized + Send + Sync + 'static {
 
     /// Fields of the platform's clients that this server does not have.
     const UNSERVED_FIELDS: &'static [UnservedField] = &[];
+
+    /// Fields of the platform's clients that this server keeps, and that have no effect. Those of access rules are not
+    /// among them.
+    const NO_EFFECT: &'static [NoEffect] = &[];
 
     /// Fields of the spec that the platform's clients do not know, by their names: a PUT that does not name one keeps
     /// it, and null removes it.

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Dependent, Info};
+use super::{Dependent, Info, NoEffect};
 use crate::context::{Caller, Context};
 use crate::fields::Layout;
 use crate::principal::Principal;
@@ -166,6 +166,14 @@ pub struct Access {
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub teams: Vec<String>,
 }
+
+/// The subresources of access rules that have no effect. They are those of projects that other clients name, as their
+/// documentation shows.
+pub(crate) const NO_EFFECT: NoEffect =
+    NoEffect::values("spec.access[].subresources", &UNSERVED_SUBRESOURCES);
+
+/// The same subresources. They are not served, so that a rule gives nothing on them; it is kept as it was sent.
+pub(crate) const UNSERVED_SUBRESOURCES: [&str; 2] = ["chartinfo", "charts"];
 
 /// One access rule in the form of `extraAccessRules`: it lets users and teams see this one object and go through the
 /// gateway to it.

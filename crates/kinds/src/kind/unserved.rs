@@ -38,7 +38,7 @@ pub(super) fn take(fields: &[UnservedField], object: &mut Value) -> FieldErrors 
 }
 
 /// Whether a value is empty: the empty value of its type, or an object of such values.
-fn is_empty(value: &Value) -> bool {
+pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Bool(true) => false,

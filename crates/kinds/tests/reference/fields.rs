@@ -1,6 +1,6 @@
 //! The fields of a kind, read from its schema and from what the kind declares: one row of a table for each.
 
-use postern_kinds::{AnyKind, Verb};
+use postern_kinds::{AnyKind, NoEffect, Verb};
 use postern_meta::schema::Schema;
 use serde_json::Value;
 
@@ -108,6 +108,13 @@ impl Table {
             rules.push(format!("one of {}", values.join(", ")));
         }
         rules.extend(merge_rule(&get));
+        let without_effect = self.kind.no_effect();
+        if let Some(NoEffect { values, .. }) = without_effect.iter().find(|one| one.path == path) {
+            let values: Vec<_> = values.iter().map(|value| format!("`{value}`")).collect();
+            let of =
+                if values.is_empty() { String::new() } else { format!(": {}", values.join(", ")) };
+            rules.push(format!("no effect{of}"));
+        }
         rules
     }
 

@@ -97,10 +97,10 @@ pub(crate) async fn remove_keys_without_owner(registry: &Registry) -> Result<(),
     failed
 }
 
-/// Removes access keys whose maker no longer exists: they give no access.
+/// Removes access keys whose maker or parent no longer exists: they give no access.
 ///
 /// The garbage collector removes keys with their makers. This function finds the keys that it misses, because the maker
-/// was removed in another way.
+/// was removed in another way. It also removes keys with their parents.
 ///
 /// # Errors
 /// The error of the last removal that failed.
@@ -111,14 +111,18 @@ pub(crate) async fn remove_keys_without_maker(registry: &Registry) -> Result<(),
     for name in names {
         let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, &name);
         let removed = registry.rewrite(&permit, false, |previous, _| {
-            if !has_lost_maker(registry, &previous.object) {
+            if !has_lost_key(registry, &previous.object) {
                 let resource = OwnedAccessKey.info().group_resource();
-                return Err(ApiError::conflict(resource, &name, "its maker exists"));
+                return Err(ApiError::conflict(resource, &name, "its maker and its parent exist"));
             }
             admit::delete(&registry.admission(), &permit, previous, 0, None)
         });
         match removed.await {
-            Ok(_) => log_limited!(info, key = name, "removed an access key whose maker is gone"),
+            Ok(_) => log_limited!(
+                info,
+                key = name,
+                "removed an access key whose maker or parent is gone"
+            ),
             // The key is gone, or its maker exists after all.
             Err(error) if error.code() == 404 || error.code() == 409 => {}
             Err(error) => failed = Err(error),
@@ -127,16 +131,22 @@ pub(crate) async fn remove_keys_without_maker(registry: &Registry) -> Result<(),
     failed
 }
 
-/// Whether the maker of a key certainly no longer exists. A corrupt maker may be restored, so it counts as existing.
-fn has_lost_maker(registry: &Registry, key: &Object) -> bool {
-    let Ok(fields) = Fields::deserialize(&key.fields) else { return false };
-    let Some(maker) = fields.status.maker else { return false };
+/// Whether the maker or the parent of a key certainly no longer exists. A corrupt one may be restored, so it counts as
+/// existing.
+fn has_lost_key(registry: &Registry, key: &Object) -> bool {
+    let Ok(Fields { spec, status }) = Fields::deserialize(&key.fields) else { return false };
     let info = OwnedAccessKey.info();
-    match registry.cache().of(info).get(&storage_key::object(info, None, &maker.name)) {
+    let is_gone = |name: &str, uid: &str| match registry
+        .cache()
+        .of(info)
+        .get(&storage_key::object(info, None, name))
+    {
         Ok(None) => true,
-        Ok(Some(found)) => found.decode().is_ok_and(|found| found.metadata.uid != maker.uid),
+        Ok(Some(found)) => found.decode().is_ok_and(|found| found.metadata.uid != uid),
         Err(_) => false,
-    }
+    };
+    status.maker.is_some_and(|maker| is_gone(&maker.name, &maker.uid))
+        || !status.parent_uid.is_empty() && is_gone(&spec.parent, &status.parent_uid)
 }
 
 async fn remove_key_without_owner(registry: &Registry, name: &str) -> Result<(), ApiError> {

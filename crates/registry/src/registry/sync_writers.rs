@@ -103,7 +103,10 @@ impl Registry {
             Remover::Principal(uid) => uid == owner_uid,
             Remover::Unknown => false,
         };
-        let is_free = spec.r#type == LOGIN && !spec.disabled && status.maker.is_none();
+        let is_free = spec.r#type == LOGIN
+            && !spec.disabled
+            && status.maker.is_none()
+            && status.parent_uid.is_empty();
         if !is_logout || !is_free || principals.identity_of_principal(owner, owner_uid).is_none() {
             return Ok(None);
         }

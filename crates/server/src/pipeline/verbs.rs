@@ -362,8 +362,9 @@ async fn create(
     let negotiated = negotiated_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
     let requested = permit.target().requested();
-    let (object, warnings) = sent_object(parsed, requested, &body, options.field_validation)?;
+    let (object, mut warnings) = sent_object(parsed, requested, &body, options.field_validation)?;
     let object = stored(permit, object);
+    warnings.extend(permit.kind().no_effect_warnings(&object.fields));
     let writing = writing(parsed, &options, Part::Main);
     let object = operations::create(&server.registry, permit, object, &writing).await?;
     let created = object.created().cloned();
@@ -489,6 +490,9 @@ async fn apply(
     let (object, is_new) = operations::apply(&server.registry, permit, &applied).await?;
     let created = object.created().cloned();
     let code = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    if is_new {
+        warnings.extend(kind.no_effect_warnings(&configuration.fields));
+    }
     warnings.extend(is_ownerless.then(|| owner_warning::of_written(permit, &object)).flatten());
     let object = server.registry.for_writer(permit, object)?;
     let response = respond::object(kind, code, object, negotiated)?;

@@ -87,6 +87,7 @@ fn a_change_has_the_facts_of_the_object() {
         is_login: true,
         scope: Some(std::sync::Arc::default()),
         maker: None,
+        parent_uid: None,
         is_session: false,
         is_login_code: false,
         is_command_line: false,
