@@ -138,6 +138,7 @@ fn successor_of(
         owner_references: parents,
         ..ObjectMeta::default()
     };
+    let has_parent = !status.parent_uid.is_empty();
     let spec = Spec {
         display_name: spec.display_name.clone(),
         description: spec.description.clone(),
@@ -149,6 +150,8 @@ fn successor_of(
         ttl_after_last_activity: spec.ttl_after_last_activity,
         scope: spec.scope.clone(),
         r#type: spec.r#type.clone(),
+        // Without the uid, it is a label from before keys ended with their parents.
+        parent: if has_parent { spec.parent.clone() } else { String::new() },
         ..Spec::default()
     };
     new_object::<OwnedAccessKey>(metadata, &Fields { spec, ..Fields::default() })
@@ -255,6 +258,7 @@ mod tests {
             ttl_after_last_activity: true,
             scope: Some(Scope { allow_platform_cli: true, ..Scope::default() }),
             r#type: "Other".to_owned(),
+            parent: "team-key".to_owned(),
             ..Spec::default()
         };
         let maker = Maker { name: "laptop".to_owned(), uid: "m1".to_owned(), ..Maker::default() };
@@ -275,7 +279,7 @@ mod tests {
             new.fields["spec"],
             json!({
                 "user": "ada", "groups": ["ops"], "ttl": 3600, "ttlAfterLastActivity": true,
-                "scope": { "allowPlatformCli": true }, "type": "Other",
+                "scope": { "allowPlatformCli": true }, "type": "Other", "parent": "team-key",
             })
         );
         let again = ObjectMeta { name: "ci-x7k2p".to_owned(), ..new.metadata };
