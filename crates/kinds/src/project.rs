@@ -463,9 +463,8 @@ impl Kind for Project {
             let of_admins = Right::on_members("bind", project, &namespace);
             if old.is_some() { by_bind.or(of_admins) } else { by_bind }
         });
-        let changes_more =
-            |old: &&Draft<Fields>| ctx.changes_managers || changes_more_than_members(new, old);
-        let whole = old.filter(changes_more).map(|_| {
+        let forges = ctx.changes_managers;
+        let whole = old.filter(|old| forges || changes_more_than_members(new, old)).map(|_| {
             let right =
                 |verb| Right::cluster(verb, MANAGEMENT_V1.group, Self::INFO.plural, project);
             RequiredRight::from(right("update")).or(right("patch")).because(

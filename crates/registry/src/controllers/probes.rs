@@ -97,8 +97,8 @@ pub async fn run(registry: Arc<Registry>, attempt: Attempt) {
             }
             Some(done) = probes.running.join_next() => {
                 // After a panic, the task starts again.
-                let Ok((probed, result)) = done else { return };
-                probes.finish(&probed, result);
+                let Ok((of, result)) = done else { return };
+                probes.finish(&of, result);
             }
             () = sleep_until(next) => {
                 if Instant::now() >= next_age_check {
@@ -153,9 +153,9 @@ impl Probes {
 
     /// Reads all events since the last call.
     fn catch_up(&mut self) {
-        for kind in 0..KINDS.len() {
+        for (kind, of) in KINDS.iter().enumerate() {
             let registry = self.registry.clone();
-            let resource = registry.cache().of(KINDS[kind].info());
+            let resource = registry.cache().of(of.info());
             loop {
                 match resource.events_after(self.cursors[kind]) {
                     Next::Events(events) => {
