@@ -168,9 +168,17 @@ async fn options_of_other_requests_do_not_decide_a_read() {
     let of_case = r#"299 - "unknown query parameter \"LabelSelector\" has no effect: did you mean labelSelector?""#;
     let unknown = r#"299 - "unknown query parameter \"wach\" has no effect: did you mean watch?""#;
     assert_eq!(reply.warnings(), [of_case, unknown]);
-    // What narrows a write is still refused where it has no effect.
-    for query in ["labelSelector=a", "LabelSelector=a", "watch=true", "force=true"] {
-        client.delete(&format!("{one}?{query}")).send().await.expect(400);
+    // On a write, an option of another request is a warning, and one that no request has is refused.
+    for (query, status) in [
+        ("labelSelector=a", 200),
+        ("watch=true", 200),
+        ("force=true", 200),
+        ("LabelSelector=a", 400),
+        ("wach=true", 400),
+    ] {
+        let reply = client.delete(&format!("{one}?dryRun=All&{query}")).send().await;
+        assert_eq!(reply.status, status, "{query}");
+        assert_eq!(reply.warnings().len(), usize::from(status == 200), "{query}");
     }
     client.get(&one).send().await.expect(200);
 }
