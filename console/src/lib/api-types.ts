@@ -3,6 +3,11 @@ export type paths = Record<string, never>;
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * @description The result of an attempt.
+         * @enum {string}
+         */
+        ProbeResult: "Unknown" | "Reached" | "Failed";
         /** @description A request to a path that is no resource. */
         "io.k8s.api.authorization.v1.NonResourceAttributes": {
             /** @description The path. */
@@ -862,6 +867,8 @@ export interface components {
             message?: string;
             /** @description `Ready`, `Pending` or `Failed`. The server keeps it. */
             phase?: string;
+            /** @description The last attempt of the server to reach it. The server keeps it. */
+            readonly probe?: components["schemas"]["sh.platform.management.v1.Probe"];
             /** @description The reason, in one word. */
             reason?: string;
         };
@@ -942,6 +949,12 @@ export interface components {
             clientId?: string;
             /** @description The Secret with the client secret. Without it, the client is a public one, which only PKCE protects. */
             clientSecret?: components["schemas"]["sh.platform.management.v1.ClientSecretRef"];
+            /**
+             * @description The groups of the connector that endpoint tokens have, as the provider names them. An entry that ends with `*` is
+             *     each group that begins so. If absent, endpoint tokens have all groups. An empty list allows none. Requests through
+             *     the gateway always have all groups.
+             */
+            clusterGroups?: string[];
             /** @description The purpose of the connector. */
             description?: string;
             /** @description Whether the connector is disabled. Then its logins fail, and the access keys that it made stop at once. */
@@ -1109,6 +1122,8 @@ export interface components {
             message?: string;
             /** @description `Ready`, `Pending` or `Failed`. The server keeps it. */
             phase?: string;
+            /** @description The last attempt of the server to reach it. The server keeps it. */
+            readonly probe?: components["schemas"]["sh.platform.management.v1.Probe"];
             /** @description The reason, in one word. */
             reason?: string;
         };
@@ -1218,7 +1233,10 @@ export interface components {
             oidcLogin?: components["schemas"]["sh.platform.management.v1.AccessKeyOIDCLogin"];
             /** @description Set when the key is a refresh token. */
             oidcProvider?: components["schemas"]["sh.platform.management.v1.AccessKeyOIDCProvider"];
-            /** @description Deprecated: the key whose single sign-on data this one shares. */
+            /**
+             * @description Another access key of the same owner, with which this one ends. A value from before keys had parents stays a
+             *     label while it is unchanged.
+             */
             parent?: string;
             /**
              * @description The maximum access of the key: what its owner may do and the scope names. An empty scope permits only what every
@@ -1237,12 +1255,12 @@ export interface components {
             /** @description Whether `ttl` counts from the last use of the key, not from its creation. Then `ttl` is at least 300. */
             ttlAfterLastActivity?: boolean;
             /**
-             * @description What manages the key: a person (`User`) or a login (`Login`). The values `Other`, `Reset` and `OIDCRefreshToken` have
-             *     no effect: such a key works as one of the type `User`.
+             * @description What manages the key: a person (`User`) or a login (`Login`). The values `Other`, `Reset`, `OIDCRefreshToken`,
+             *     `NetworkPeer` and `Workspace` have no effect: such a key works as one of the type `User`.
              * @default User
              * @enum {string}
              */
-            type: "User" | "Login" | "Other" | "Reset" | "OIDCRefreshToken";
+            type: "User" | "Login" | "Other" | "Reset" | "OIDCRefreshToken" | "NetworkPeer" | "Workspace";
             /** @description The User who owns the key. Exactly one of user, team and subject is set; by default the caller's own user or team. */
             user?: string;
         };
@@ -1265,6 +1283,8 @@ export interface components {
             maker?: components["schemas"]["sh.platform.management.v1.AccessKeyMaker"];
             /** @description The uid of the user or team that owns the key. The key ends with it. Set by the server, and never changed. */
             ownerUid?: string;
+            /** @description The uid of the access key that `spec.parent` names, if this key ends with it. Set by the server. */
+            parentUid?: string;
             /** @description Set for a session of the console. Set by the server, and never changed. */
             session?: components["schemas"]["sh.platform.management.v1.AccessKeySession"];
             /** @description Set for a key that was exchanged for the token of a workload. Set by the server, and never changed. */
@@ -1293,6 +1313,16 @@ export interface components {
             kinds?: components["schemas"]["sh.platform.management.v1.ReachedKind"][];
             /** @description The first entry that is not contained, for people. */
             notContained?: string;
+        };
+        /** @description The route to a target, and whether a request of the server got there. */
+        "sh.platform.management.v1.Probe": {
+            /**
+             * @description `Reached`, `Failed` or `Unknown`.
+             * @default Unknown
+             */
+            result: components["schemas"]["ProbeResult"];
+            /** @description A digest of the route: the version of its kubeconfig, or its agent. If the route changes, the server tries it again. */
+            route?: string;
         };
         /** @description Project is a namespace with members, quotas and clusters that it may use. */
         "sh.platform.management.v1.Project": {
@@ -2023,7 +2053,7 @@ export interface components {
             ssoGroups?: string[];
             /** @description Name for login. */
             username?: string;
-            /** @description Names of the users who are in the team. A caller who adds one needs `bind` on the team. */
+            /** @description Names of the users who are in the team. A caller who adds one needs `bind` on the team, and `get` or `bind` on the user. */
             users?: string[];
         };
         /** @description The facts that the server adds. */
