@@ -47,7 +47,7 @@ pub(crate) fn of_file(path: &Path) -> anyhow::Result<Upstream> {
 }
 
 fn of_text(text: &[u8]) -> anyhow::Result<Upstream> {
-    let kubeconfig = Kubeconfig::parse(text)?;
+    let kubeconfig = Kubeconfig::parse_own_file(text)?;
     let url = kubeconfig.server.parse().ok().context("server is no URL")?;
     let server_name = kubeconfig.tls_server_name.clone();
     // The operator has chosen it.

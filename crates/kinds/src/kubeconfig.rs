@@ -7,7 +7,9 @@
 
 use std::fmt;
 
-use postern_meta::decode::{Format, decode};
+use postern_meta::decode::{
+    DecodeError, Decoded, Format, decode, decode_own_file, text_after_mark,
+};
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
@@ -150,18 +152,38 @@ impl Kubeconfig {
     /// # Errors
     /// Which field makes it unusable, and what to do.
     pub fn parse(text: &[u8]) -> Result<Self, KubeconfigError> {
-        let root = root_of(text)?;
-        refuse_unknown_fields(&root, "the kubeconfig", &KNOWN)?;
-        let current = text_of(&root, "current-context")?;
+        if text.len() > MAX_KUBECONFIG_BYTES {
+            return refused(format!("it has more than {MAX_KUBECONFIG_BYTES} bytes"));
+        }
+        Self::of_root(&root_of(decode(text, format_of(text)))?)
+    }
+
+    /// Parses a file of the user who runs this program, as [`Kubeconfig::parse`] does. Its limits are those of own files,
+    /// and it may begin with a byte order mark.
+    ///
+    /// # Errors
+    /// Those of [`Kubeconfig::parse`].
+    pub fn parse_own_file(text: &[u8]) -> Result<Self, KubeconfigError> {
+        let without_mark = text_after_mark(text).transpose();
+        let decoded = without_mark.and_then(|without_mark| {
+            let text = without_mark.as_deref().unwrap_or(text);
+            decode_own_file(text, format_of(text))
+        });
+        Self::of_root(&root_of(decoded)?)
+    }
+
+    fn of_root(root: &Fields) -> Result<Self, KubeconfigError> {
+        refuse_unknown_fields(root, "the kubeconfig", &KNOWN)?;
+        let current = text_of(root, "current-context")?;
         let Some(current) = current else { return refused("current-context is missing") };
-        let context = entry(&root, "contexts", "context", &current)?;
+        let context = entry(root, "contexts", "context", &current)?;
         refuse_unknown_fields(&context, "contexts[].context", &KNOWN_OF_CONTEXT)?;
         let named = |field: &str| match text_of(&context, field)? {
             Some(name) => Ok(name),
             None => refused(format!("the current context names no {field}")),
         };
-        let cluster = entry(&root, "clusters", "cluster", &named("cluster")?)?;
-        let user = entry(&root, "users", "user", &named("user")?)?;
+        let cluster = entry(root, "clusters", "cluster", &named("cluster")?)?;
+        let user = entry(root, "users", "user", &named("user")?)?;
         Self::of(&cluster, &user)
     }
 
@@ -199,13 +221,13 @@ impl Kubeconfig {
     }
 }
 
-fn root_of(text: &[u8]) -> Result<Fields, KubeconfigError> {
-    if text.len() > MAX_KUBECONFIG_BYTES {
-        return refused(format!("it has more than {MAX_KUBECONFIG_BYTES} bytes"));
-    }
+fn format_of(text: &[u8]) -> Format {
     let is_json = text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
-    let format = if is_json { Format::Json } else { Format::Yaml };
-    let decoded = decode(text, format)
+    if is_json { Format::Json } else { Format::Yaml }
+}
+
+fn root_of(decoded: Result<Decoded, DecodeError>) -> Result<Fields, KubeconfigError> {
+    let decoded = decoded
         .map_err(|error| KubeconfigError(format!("it cannot be read as a kubeconfig: {error}")))?;
     if !decoded.duplicates.is_empty() {
         return refused("duplicate field");
@@ -480,6 +502,27 @@ mod tests {
             assert!(error.contains(wanted), "{wanted}: {error}");
             assert!(!error.contains("sesame"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_file_of_ones_own_may_be_long_and_have_a_byte_order_mark() {
+        let one = kubeconfig("server: 'https://k.example'", "token: t");
+        let padding = format!("# {}\n", "x".repeat(1000)).repeat(1000);
+        let long = format!("{one}{padding}");
+        assert!(Kubeconfig::parse(long.as_bytes()).is_err());
+        let utf_16 = ['\u{feff}'].into_iter().chain(one.chars());
+        let utf_16: Vec<u8> = utf_16
+            .flat_map(|letter| letter.encode_utf16(&mut [0; 2]).to_vec())
+            .flat_map(u16::to_le_bytes)
+            .collect();
+        let contexts = (0..1000)
+            .map(|number| format!("- {{name: n{number}, context: {{cluster: c, user: u}}}}\n"));
+        let many =
+            one.replace("contexts:\n", &format!("contexts:\n{}", contexts.collect::<String>()));
+        for text in [long.as_bytes(), &utf_16, one.as_bytes(), many.as_bytes()] {
+            assert_eq!(Kubeconfig::parse_own_file(text).unwrap().server, "https://k.example");
+        }
+        assert!(Kubeconfig::parse_own_file(&[0xff, 0xfe, 1]).is_err());
     }
 
     #[test]

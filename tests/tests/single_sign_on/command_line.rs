@@ -301,6 +301,32 @@ async fn a_login_that_is_denied_says_so_and_writes_nothing() {
     assert_eq!(scene.sessions().await, 1);
 }
 
+/// The key of such a login would be in no file.
+#[tokio::test]
+async fn a_login_that_cannot_be_written_ends_at_the_server() {
+    let scene = Scene::start().await;
+    let (browser, _) = scene.log_in().await;
+    let user = CliUser::new();
+    let foreign = "apiVersion: v1\nkind: Config\ncurrent-context: work\n\
+        contexts: [{name: work, context: {cluster: c, user: u}}]\n\
+        clusters: [{name: c, cluster: {server: 'https://work.example'}}]\n\
+        users: [{name: u, user: {token: t}}]\n";
+    std::fs::create_dir_all(user.kubeconfig().parent().unwrap()).unwrap();
+    std::fs::write(user.kubeconfig(), foreign).unwrap();
+    let (child, mut lines) = log_in(&scene, &user, &["--no-browser", "--context=work"]);
+    let link = lines.after("https://").await;
+    let typed = lines.after("and enter there:").await;
+    let (_, device_code) = link.split_once('#').unwrap();
+    let allowed = json!({ "deviceCode": device_code, "userCode": typed, "decision": "Allow" });
+    browser.consent(&body(&allowed)).await.expect(200);
+    let output = wait::within("the login", child.wait_with_output()).await.unwrap();
+    let said = lines.all().await;
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("already has an entry \"work\""), "{said}");
+    assert_eq!(std::fs::read_to_string(user.kubeconfig()).unwrap(), foreign);
+    assert_eq!(scene.sessions().await, 1, "the session of the browser alone");
+}
+
 #[tokio::test]
 async fn requests_that_are_not_of_the_command_line_go_nowhere() {
     let scene = Scene::start().await;

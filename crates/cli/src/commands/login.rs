@@ -93,6 +93,13 @@ pub struct Logout {
     kubeconfig: Option<PathBuf>,
 }
 
+/// The access key of a login.
+struct LoginKey {
+    value: SecretText,
+    /// Whether a login with a browser has created it for this command.
+    is_of_browser: bool,
+}
+
 impl Login {
     /// Checks the key, then writes it.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
@@ -119,11 +126,11 @@ impl Login {
                     timeout: self.credential.timeout,
                     process,
                 };
-                workload.key().await?
+                LoginKey { value: workload.key().await?, is_of_browser: false }
             }
             None => self.key(&server, &trust, process).await?,
         };
-        let status = self.check(&server, &key, &trust, process).await?;
+        let (mut session, status) = self.check(&server, &key.value, &trust, process).await?;
         let authority = match &trust {
             Trust::System | Trust::Pinned(_) => None,
             Trust::Authorities(pem) => Some(STANDARD.encode(pem)),
@@ -140,10 +147,18 @@ impl Login {
             entry: &entry,
             server: &url,
             authority: authority.as_deref(),
-            key: &key,
+            key: &key.value,
             others: if self.replace { OtherLogins::Replace } else { OtherLogins::Keep },
         };
-        let others = kubeconfig::login(&files, &login)?;
+        let others = match kubeconfig::login(&files, &login) {
+            // No other file has the key, so nothing could use it or end it.
+            Err(error) if key.is_of_browser => {
+                let ended = session.client.delete_at_root(SESSION_PATH).await;
+                let hint = "the login could not be ended on the server: end it on the sessions page of the console";
+                return Err(error.hint_if(ended.is_err(), hint));
+            }
+            others => others?,
+        };
         let who = whoami::owner(&status);
         let file = files.paths.first().map(|path| path.display().to_string()).unwrap_or_default();
         process.print_status(&format!("logged in to {url} as {who}"));
@@ -167,26 +182,30 @@ impl Login {
         server: &ServerUrl,
         trust: &Trust,
         process: &Process,
-    ) -> Result<SecretText, CliError> {
+    ) -> Result<LoginKey, CliError> {
         let by_browser =
             BrowserLogin { server, trust, timeout: self.credential.timeout, ttl_seconds: self.ttl };
+        let of_browser = |value| LoginKey { value, is_of_browser: true };
+        let given = |value| LoginKey { value, is_of_browser: false };
         if self.no_browser {
-            return by_browser.on_another_machine(process).await;
+            return by_browser.on_another_machine(process).await.map(of_browser);
         }
         if self.browser {
-            return by_browser.on_this_machine(process).await;
+            return by_browser.on_this_machine(process).await.map(of_browser);
         }
         if self.credential.reads_key_from_stdin() && process.stdin_is_terminal() {
-            return process.prompt_hidden("Access key");
+            return process.prompt_hidden("Access key").map(given);
         }
         match given_key(&self.credential, process)? {
-            Some(key) => Ok(key),
+            Some(key) => Ok(given(key)),
             None if !process.stdin_is_terminal() => Err(CliError::usage("no access key is given")
                 .hint("--access-key - reads it from the standard input")
                 .hint("POSTERN_ACCESS_KEY takes it from the environment")
                 .hint("--no-browser logs in with a browser on another machine")),
-            None if process.has_browser() => by_browser.on_this_machine(process).await,
-            None => by_browser.on_another_machine(process).await,
+            None if process.has_browser() => {
+                by_browser.on_this_machine(process).await.map(of_browser)
+            }
+            None => by_browser.on_another_machine(process).await.map(of_browser),
         }
     }
 
@@ -201,14 +220,14 @@ impl Login {
         ServerUrl::parse(url).map_err(CliError::usage)
     }
 
-    /// Asks the server for the owner of the key.
+    /// Asks the server for the owner of the key, in a session with it.
     async fn check(
         &self,
         server: &ServerUrl,
         key: &SecretText,
         trust: &Trust,
         process: &Process,
-    ) -> Result<selves::Status, CliError> {
+    ) -> Result<(Session, selves::Status), CliError> {
         let settings = Settings {
             server: server.clone(),
             key: key.clone(),
@@ -220,13 +239,14 @@ impl Login {
         };
         let mut session = Session::new(settings, None, None, process)?;
         let asked = session.ask_self().await;
-        asked.map(|(_, status)| status).map_err(|error| {
+        let status = asked.map(|(_, status)| status).map_err(|error| {
             let mistyped = error.reason() == Some(Reason::Unauthorized)
                 && key.expose().starts_with(access_key::PREFIX)
                 && !access_key::is_well_formed(key.expose());
             let wrong = "the checksum of the access key is invalid: copy the whole key again";
             session.explain(&error).hint_if(mistyped, wrong).hint("nothing was written")
-        })
+        })?;
+        Ok((session, status))
     }
 }
 
