@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::header::{HeaderValue, USER_AGENT};
+use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use postern_auth::endpoint_token::server_audience;
@@ -20,6 +21,9 @@ use crate::upstream::ClusterUpstream;
 
 /// The path of the cluster at its agent.
 const CLUSTER: &str = "/kubernetes/cluster";
+
+/// The user agent of requests that the agent sends for the central server.
+pub(crate) const OWN_REQUEST: HeaderValue = HeaderValue::from_static("postern-agent");
 
 /// How long the cluster may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,6 +45,7 @@ pub(crate) async fn answer(
 ) -> Response<Body> {
     tracing::debug!(path, "the central server reads a document of the issuer");
     let forward = Forward {
+        headers: HeaderMap::from_iter([(USER_AGENT, OWN_REQUEST)]),
         answer_timeout: Some(ANSWER_TIMEOUT),
         ..Forward::new(http::uri::PathAndQuery::from_static(path))
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::USER_AGENT;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
 use postern_auth::endpoint_token::server_audience;
@@ -16,6 +16,7 @@ use postern_proxy::{Forward, Proxy};
 
 use crate::active_config::ActiveConfig;
 use crate::answer::failed;
+use crate::issuer::OWN_REQUEST;
 use crate::route::Route;
 use crate::server_token;
 use crate::state::State;
@@ -73,8 +74,7 @@ pub(crate) async fn attempt(
     route: &Route,
     path: PathAndQuery,
 ) -> Result<(), ApiError> {
-    let mut headers = HeaderMap::new();
-    headers.insert(USER_AGENT, HeaderValue::from_static("postern-probe"));
+    let headers = HeaderMap::from_iter([(USER_AGENT, OWN_REQUEST)]);
     let forward = Forward { headers, answer_timeout: Some(TIMEOUT), ..Forward::new(path) };
     let request = Request::new(Empty::<Bytes>::new());
     let response = proxy.forward(route.upstream(), request, forward).await;

@@ -115,7 +115,6 @@ pub struct Status {
     pub agents: Vec<ConnectedAgent>,
     /// The last attempt of the server to reach it. The server keeps it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("readOnly" = true))]
     pub probe: Option<Probe>,
 }
 

@@ -39,7 +39,6 @@ pub struct Status {
     pub conditions: Vec<Condition>,
     /// The last attempt of the server to reach it. The server keeps it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("readOnly" = true))]
     pub probe: Option<Probe>,
 }
 

@@ -5,8 +5,7 @@ use postern_meta::object::Object;
 use crate::prelude::*;
 
 /// The route to a target, and whether a request of the server got there.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "sh.platform.management.v1.Probe")]
 pub struct Probe {
     /// A digest of the route: the version of its kubeconfig, or its agent. If the route changes, the server tries it again.

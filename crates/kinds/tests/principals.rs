@@ -28,8 +28,13 @@ fn groups_and_subjects_must_be_impersonated_and_teams_bound() {
         (user, None, json!({ "displayName": "a", "username": "u", "email": "e" }), vec![]),
         (team, None, groups(&["a"]), vec!["impersonate groups/a"]),
         (team, Some(groups(&["a"])), groups(&["a"]), vec![]),
-        (team, None, users(&["ada"]), vec!["bind teams/a"]),
-        (team, Some(users(&["ada"])), users(&["bob", "ada"]), vec!["bind teams/a"]),
+        (team, None, users(&["ada"]), vec!["bind teams/a", "get users/ada"]),
+        (
+            team,
+            Some(users(&["ada"])),
+            users(&["bob", "ada"]),
+            vec!["bind teams/a", "get users/bob"],
+        ),
         (team, Some(users(&["ada", "bob"])), users(&["bob"]), vec![]),
     ] {
         assert_eq!(required(kind, old.as_ref(), &new), rights, "{kind:?} {old:?} -> {new}");

@@ -131,3 +131,21 @@ async fn an_agent_says_whether_requests_get_to_its_instances() {
     }
     agent.stop().await;
 }
+
+/// The kubeconfig of the Cluster does not lead to a virtual cluster.
+#[tokio::test]
+async fn an_instance_without_a_kubeconfig_of_its_own_says_which_one_is_missing() {
+    let member = Member::new().await;
+    let central = Central::new(&member.kubeconfig()).await;
+    let admin = &central.admin;
+    make(admin, "projects", "p", json!({})).await;
+    make_instance(admin, "virtualclusterinstances", "web", "n").await;
+    let status =
+        until(admin, &instance("virtualclusterinstances", "web"), "Pending", "NoAgent").await;
+    let message = status["message"].as_str().unwrap();
+    assert!(message.contains("spec.config of this instance"), "{message}");
+    let at = "/kubernetes/project/p/virtualcluster/web/version";
+    let refused = admin.get(at).send().await.expect(503);
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("no kubeconfig (its own spec.config)"), "{message}");
+}

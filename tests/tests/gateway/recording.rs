@@ -73,7 +73,10 @@ impl Recording {
     /// clusters and probes are left out: no caller sent them.
     pub(crate) fn take(&self) -> Vec<Arrived> {
         let mut arrived = std::mem::take(&mut *self.arrived.lock().unwrap());
-        let is_probe = |one: &Arrived| one.values("user-agent") == ["postern-probe"];
+        let is_probe = |one: &Arrived| {
+            let own = ["postern-probe", "postern-agent"];
+            own.iter().any(|agent| one.values("user-agent") == [*agent])
+        };
         arrived.retain(|one| !one.line.contains("/secrets/vc-") && !is_probe(one));
         arrived
     }

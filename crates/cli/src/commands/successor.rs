@@ -262,7 +262,8 @@ mod tests {
             ..Spec::default()
         };
         let maker = Maker { name: "laptop".to_owned(), uid: "m1".to_owned(), ..Maker::default() };
-        let status = Status { maker: Some(maker), ..Status::default() };
+        let parent_uid = "p1".to_owned();
+        let status = Status { maker: Some(maker), parent_uid, ..Status::default() };
         let fields = Fields { spec, status };
         let new = successor_of(&old, &fields, None).unwrap();
         assert_eq!((new.metadata.name.as_str(), new.metadata.generate_name.as_str()), ("", "ci-"));
