@@ -235,8 +235,11 @@ pub(crate) fn update(
         has_new_credential: secrets.has_new_credential(kind, &write_only, view.digester),
         others: secrets.new_secrets(kind, &write_only),
     };
+    // Without entries, a client leaves them as they are.
+    let sent_managers = &object.metadata.managed_fields;
     let changes_managers = writing.operation != Operation::Apply
-        && object.metadata.managed_fields != old.metadata.managed_fields;
+        && !sent_managers.is_empty()
+        && *sent_managers != old.metadata.managed_fields;
     let before = Before { changes_managers, ..previous.before() };
     let prepared = view.prepare(permit, &mut object, Some(before), &new_secrets)?;
     set_phase(view, permit, &mut object, Some(old));
