@@ -21,7 +21,7 @@ use postern_kinds::principal::{AccessChange, KeyFacts, Maker, TeamFacts, UserFac
 use postern_kinds::{Impersonation, Owner, Principal, Principals};
 use serde::{Deserialize, Serialize};
 
-use self::concerned::{ChildrenOf, Concerned};
+use self::concerned::Concerned;
 use self::name_changes::NameChanges;
 use self::sso::SsoIndex;
 use self::workloads::WorkloadIndex;
@@ -105,6 +105,8 @@ pub struct PrincipalIndex {
     revision: u64,
     /// Whose keys are still resolved as they were before a change.
     concerned: VecDeque<Concerned>,
+    /// The keys whose children are noted since the last change, by uid, with their levels.
+    noted: HashMap<String, usize>,
 }
 
 impl PrincipalIndex {
@@ -423,6 +425,7 @@ impl PrincipalIndex {
     }
 
     fn change_key(&mut self, name: &str, key: Option<KeyFacts>) {
+        self.noted.clear();
         self.scopes.remove(name);
         self.key_names.remove(name);
         if let Some(old) = self.keys.remove(name) {
@@ -437,7 +440,7 @@ impl PrincipalIndex {
             if self.key_of_uid.get(&old.uid).is_some_and(|of| of == name) {
                 self.key_of_uid.remove(&old.uid);
             }
-            self.concerned.push_back(ChildrenOf::all(old.uid, 0));
+            self.note_children(old.uid, 0);
         }
         match key {
             Some(key) => {
@@ -476,6 +479,7 @@ impl PrincipalIndex {
     }
 
     fn change_user(&mut self, name: &str, user: Option<UserFacts>) {
+        self.noted.clear();
         let old = self.users.remove(name);
         let old_subject = old.as_ref().map(|old| old.subject.clone()).unwrap_or_default();
         // It may be another user's by now.
@@ -504,6 +508,7 @@ impl PrincipalIndex {
     }
 
     fn change_team(&mut self, name: &str, team: Option<TeamFacts>) {
+        self.noted.clear();
         let old = self.teams.remove(name);
         let groups = |team: &Option<TeamFacts>| {
             team.as_ref().map(|team| team.sso_groups.clone()).unwrap_or_default()
@@ -562,6 +567,7 @@ impl PrincipalIndex {
             used.stored_unix_seconds = used.stored_unix_seconds.max(unix_seconds);
         }
         if !is_known {
+            self.noted.clear();
             self.resolve_key(key, 0);
         }
     }
@@ -570,19 +576,6 @@ impl PrincipalIndex {
     pub fn note_activity(&mut self, key: &str, uid: &str, unix_seconds: i64) {
         if let Some(used) = self.uses.get(key).filter(|used| used.uid == uid) {
             used.activity.note(unix_seconds);
-        }
-    }
-
-    /// Resolves a key, and lets those that it made be resolved. `level`: so many keys made each other
-    /// since the change. Keys that made each other in a circle give no access, and end here.
-    fn resolve_key(&mut self, name: &str, level: usize) {
-        for digest in self.digests_of.get(name).cloned().unwrap_or_default() {
-            self.resolve_digest(digest);
-        }
-        let uid = self.keys.get(name).map(|key| &key.uid);
-        let uid = uid.filter(|uid| level < MAX_ANCESTORS && self.children_of.contains_key(*uid));
-        if let Some(uid) = uid.cloned() {
-            self.concerned.push_back(ChildrenOf::all(uid, level));
         }
     }
 
@@ -768,9 +761,8 @@ impl Principals for PrincipalIndex {
         keys.map(|key| key.uid.clone()).collect()
     }
 
-    fn uid_of_key(&self, name: &str, owner: &Owner) -> Option<String> {
-        let key = self.keys.get(name).filter(|key| key.owner.as_ref() == Some(owner))?;
-        self.has_owner(key).then(|| key.uid.clone())
+    fn parent_uid(&self, name: &str, owner: &Owner, child_uid: &str) -> Option<String> {
+        self.uid_of_parent(name, owner, child_uid)
     }
 
     fn is_made_by(&self, key_uid: &str, maker_uid: &str) -> bool {

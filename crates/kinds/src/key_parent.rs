@@ -25,17 +25,38 @@ pub(crate) fn uid_of(
         return old.uid.to_owned();
     }
     let known = Some(name).filter(|name| !name.is_empty());
-    let known = known.and_then(|name| ctx.principals.uid_of_key(name, owner?));
+    let known = known.and_then(|name| ctx.principals.parent_uid(name, owner?, uid));
     known.filter(|known| known != uid).unwrap_or_default()
 }
 
 /// Adds an error if a write names a parent that the key cannot have.
-pub(crate) fn validate(new: KeyParent<'_>, old: Option<KeyParent<'_>>, errors: &mut FieldErrors) {
+pub(crate) fn validate(
+    new: KeyParent<'_>,
+    old: Option<KeyParent<'_>>,
+    of: KeyUse,
+    errors: &mut FieldErrors,
+) {
     let is_changed = old.is_none_or(|old| old.name != new.name);
-    if is_changed && !new.name.is_empty() && new.uid.is_empty() {
-        let detail = "must name another access key of the same owner";
+    if !is_changed || new.name.is_empty() {
+        return;
+    }
+    if of == KeyUse::Login {
+        let detail = "a session and the key of a login have no parent";
+        errors.push(FieldError::forbidden("spec.parent", detail));
+    } else if new.uid.is_empty() {
+        let detail = "must name another access key of the same owner, which does not end with this key and ends with at \
+                      most 8 others";
         errors.push(FieldError::invalid("spec.parent", new.name, detail));
     }
+}
+
+/// What a key is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyUse {
+    /// A session, or the key of a login at an identity provider. The server decides when it ends.
+    Login,
+    /// Any other use.
+    Other,
 }
 
 impl KeyParent<'_> {

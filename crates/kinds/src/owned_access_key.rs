@@ -14,7 +14,7 @@ use crate::key_origin::is_zero;
 pub use crate::key_origin::{
     CommandLine, Identity, Login, OidcLogin, OidcProvider, Session, Workload,
 };
-use crate::key_parent::{self, KeyParent};
+use crate::key_parent::{self, KeyParent, KeyUse};
 use crate::names::{MAX_IDENTITIES, is_reserved_identity};
 use crate::prelude::*;
 use crate::principal::{ConnectorRef, delegated_right, key_verb};
@@ -350,7 +350,10 @@ impl Kind for OwnedAccessKey {
     ) -> Result<(), ApiError> {
         let spec = &new.fields.spec;
         validate_owner(spec, old.map(|old| &old.fields.spec), ctx, errors);
-        key_parent::validate(parent_of(new), old.map(parent_of), errors);
+        let status = &new.fields.status;
+        let is_login = status.session.is_some() || status.login.is_some();
+        let of = if is_login { KeyUse::Login } else { KeyUse::Other };
+        key_parent::validate(parent_of(new), old.map(parent_of), of, errors);
         check_identities("spec.groups", &spec.groups, errors);
         for (index, group) in spec.groups.iter().enumerate().take(MAX_IDENTITIES) {
             refuse_reserved(&format!("spec.groups[{index}]"), group, errors);

@@ -84,8 +84,9 @@ pub trait Principals {
         Vec::new()
     }
 
-    /// The uid of the access key of a name, if it is of this owner.
-    fn uid_of_key(&self, _name: &str, _owner: &Owner) -> Option<String> {
+    /// The uid of the access key of a name, if it is of this owner and can be the parent of the key of another uid. A parent
+    /// does not end with its child, nor with too many other keys.
+    fn parent_uid(&self, _name: &str, _owner: &Owner, _child_uid: &str) -> Option<String> {
         None
     }
 

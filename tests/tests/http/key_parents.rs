@@ -95,3 +95,27 @@ async fn what_has_no_effect_gets_a_warning_when_it_is_created() {
     let body = json!({ "spec": { "displayName": "x" } });
     assert_eq!(merge(&admin, &path(KEYS, "sso"), body).await.warnings(), [""; 0]);
 }
+
+/// With circles and chains, a user could make changes of a key cost more and more. A session acts as the key that began it,
+/// so a parent of the session alone would end nothing that it creates.
+#[tokio::test]
+async fn circles_of_parents_and_parents_of_sessions_are_refused() {
+    let server = Server::start().await;
+    let admin = server.client();
+    user(&admin, "ada").await;
+    let one = with_key(&admin, "one", json!({ "user": "ada" })).await;
+    with_key(&admin, "two", json!({ "user": "ada", "parent": "one" })).await;
+    with_key(&admin, "three", json!({ "user": "ada", "parent": "two" })).await;
+    let parent = |name: &str| json!({ "spec": { "parent": name } });
+    let refused = merge(&admin, &path(KEYS, "one"), parent("three")).await.expect(422);
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("which does not end with this key"), "{message}");
+    one.post(&collection("selves")).json(&json!({})).send().await.expect(201);
+
+    one.post("/auth/session").send().await.expect(201);
+    let sessions = format!("{}?labelSelector=platform.sh/session", collection(KEYS));
+    let listed = admin.get(&sessions).send().await.expect(200);
+    let session = listed["items"][0]["metadata"]["name"].as_str().unwrap();
+    let refused = merge(&admin, &path(KEYS, session), parent("two")).await.expect(422);
+    assert!(refused["message"].as_str().unwrap().contains("have no parent"), "{refused}");
+}

@@ -115,10 +115,10 @@ async fn a_cluster_that_is_down_is_seen() {
     admin.get(version).send().await.expect(200);
     let prometheus = Prometheus::start(&home, server.kubeconfig(), None).await;
     let failures = "postern_gateway_failures_total";
-    let before = Metrics::of(&admin).await;
-    assert_eq!(before.sum(failures, &["reason=\"unreachable\""]), Some(0.0));
     let by_kubeconfig = ["connection=\"kubeconfig\"", "phase=\"Ready\""];
-    assert_eq!(before.sum("postern_clusters", &by_kubeconfig), Some(1.0));
+    let is_ready = |metrics: &Metrics| metrics.sum("postern_clusters", &by_kubeconfig) == Some(1.0);
+    let before = until("the cluster to be ready", &admin, is_ready).await;
+    assert_eq!(before.sum(failures, &["reason=\"unreachable\""]), Some(0.0));
 
     member.stop().await;
     let reply = admin.get(version).send().await;

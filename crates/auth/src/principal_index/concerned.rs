@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use postern_kinds::Owner;
 
-use super::PrincipalIndex;
+use super::{MAX_ANCESTORS, PrincipalIndex};
 
 /// The most keys that one call of [`PrincipalIndex::resolve_next`] resolves.
 pub(super) const KEYS_AT_ONCE: usize = 64;
@@ -32,12 +32,6 @@ pub(super) struct ChildrenOf {
     after: String,
 }
 
-impl ChildrenOf {
-    pub(super) fn all(uid: String, level: usize) -> Concerned {
-        Concerned::ChildrenOf(Self { uid, level, after: String::new() })
-    }
-}
-
 impl Concerned {
     /// All keys of an owner.
     pub(super) fn keys_of(owner: Owner) -> Self {
@@ -46,6 +40,30 @@ impl Concerned {
 }
 
 impl PrincipalIndex {
+    /// Resolves a key, and notes those that end with it. `level`: so many keys are between it and the change. Keys that end
+    /// with each other in a circle give no access, and end here.
+    pub(super) fn resolve_key(&mut self, name: &str, level: usize) {
+        for digest in self.digests_of.get(name).cloned().unwrap_or_default() {
+            self.resolve_digest(digest);
+        }
+        let uid = self.keys.get(name).map(|key| &key.uid);
+        let uid = uid.filter(|uid| level < MAX_ANCESTORS && self.children_of.contains_key(*uid));
+        if let Some(uid) = uid.cloned() {
+            self.note_children(uid, level);
+        }
+    }
+
+    /// Notes the keys that end with the key of a uid. After each change, they are noted once, however many paths lead to
+    /// them: of these, there can be exponentially many.
+    pub(super) fn note_children(&mut self, uid: String, level: usize) {
+        if self.noted.get(&uid).is_some_and(|known| *known <= level) {
+            return;
+        }
+        self.noted.insert(uid.clone(), level);
+        let all = ChildrenOf { uid, level, after: String::new() };
+        self.concerned.push_back(Concerned::ChildrenOf(all));
+    }
+
     /// Resolves some of the affected keys, at most `KEYS_AT_ONCE`. It returns whether there are more. An owner may have
     /// many keys, and a team many members, so a caller with a lock can release it in between. Until then the other keys
     /// are as they were.

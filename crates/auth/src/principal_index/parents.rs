@@ -1,10 +1,31 @@
 //! The keys that a key ends with: those that created it, its parent, and those that the parent ends with.
 
+use postern_kinds::Owner;
 use postern_kinds::principal::{KeyFacts, Maker};
 
 use super::{MAX_ANCESTORS, PrincipalIndex};
 
+/// The most keys that a parent may itself end with. The child may have as many makers.
+const MAX_ANCESTORS_OF_PARENT: usize = MAX_ANCESTORS / 2;
+
 impl PrincipalIndex {
+    /// The uid of the key of a name, if it is of this owner and can be the parent of a key: it does not end with that key,
+    /// and with at most [`MAX_ANCESTORS_OF_PARENT`] others.
+    pub(super) fn uid_of_parent(
+        &self,
+        name: &str,
+        owner: &Owner,
+        child_uid: &str,
+    ) -> Option<String> {
+        let key = self.keys.get(name).filter(|key| key.owner.as_ref() == Some(owner))?;
+        let ancestors = self.ties(key)?;
+        let uid_of = |(name, _): &(&str, _)| self.keys.get(*name).map(|key| key.uid.as_str());
+        let is_circle = ancestors.iter().any(|one| uid_of(one) == Some(child_uid));
+        let is_usable =
+            self.has_owner(key) && !is_circle && ancestors.len() <= MAX_ANCESTORS_OF_PARENT;
+        is_usable.then(|| key.uid.clone())
+    }
+
     /// The names of the keys that a key ends with, its own maker first, and after all makers the parents. A key that
     /// created another one has the record of it in that key. `None` when one of them is gone, or there are more than
     /// [`MAX_ANCESTORS`].

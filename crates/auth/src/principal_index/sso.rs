@@ -224,6 +224,7 @@ impl PrincipalIndex {
 
     /// Notes that the groups of these users have changed.
     fn note_users(&mut self, users: Vec<String>) {
+        self.noted.clear();
         for user in users {
             let subject = self.users.get(&user).map(|user| user.subject.clone());
             self.note_names([user.as_str(), subject.as_deref().unwrap_or_default()]);

@@ -105,6 +105,7 @@ impl PrincipalIndex {
     }
 
     pub(super) fn change_workload(&mut self, name: &str, facts: Option<WorkloadFacts>) {
+        self.noted.clear();
         let old_uid = self.workloads.uid_of.remove(name);
         let old = old_uid.as_ref().and_then(|uid| self.workloads.workloads.remove(uid));
         let is_same = old.as_ref().map(|old| &old.facts) == facts.as_ref();

@@ -16,7 +16,7 @@ use super::whoami;
 use crate::error::CliError;
 use crate::flags::CredentialFlags;
 use crate::kubeconfig::{
-    self, ENTRY_PREFIX, Files, Kubeconfig, OtherLogins, ResolvedContext, some_of,
+    self, ENTRY_PREFIX, Files, Kubeconfig, OtherContexts, OtherLogins, ResolvedContext, some_of,
 };
 use crate::output::escape;
 use crate::process::Process;
@@ -162,16 +162,7 @@ impl Login {
         let who = whoami::owner(&status);
         let file = files.paths.first().map(|path| path.display().to_string()).unwrap_or_default();
         process.print_status(&format!("logged in to {url} as {who}"));
-        if !others.renewed.is_empty() {
-            let names = some_of(&others.renewed);
-            process.print_status(&format!("the new key also counts in the contexts {names}"));
-        }
-        if !others.kept.is_empty() {
-            process.print_note(&format!(
-                "other contexts of this server keep the key of their own login: {}",
-                some_of(&others.kept)
-            ));
-        }
+        say_others(&others, process);
         process.print_status(&format!("the current context of {file} is now {name}"));
         Ok(())
     }
@@ -247,6 +238,20 @@ impl Login {
             session.explain(&error).hint_if(mistyped, wrong).hint("nothing was written")
         })?;
         Ok((session, status))
+    }
+}
+
+/// Says what the login means for other contexts of the server.
+fn say_others(others: &OtherContexts, process: &Process) {
+    if !others.renewed.is_empty() {
+        let names = some_of(&others.renewed);
+        process.print_status(&format!("the new key also counts in the contexts {names}"));
+    }
+    if !others.kept.is_empty() {
+        process.print_note(&format!(
+            "other contexts of this server keep the key of their own login: {}",
+            some_of(&others.kept)
+        ));
     }
 }
 

@@ -10,7 +10,7 @@ mod read;
 use std::path::PathBuf;
 
 pub(crate) use connection::{Connection, Credential, Plugin, Writing, connect, make_absolute};
-pub(crate) use edit::{ENTRY_PREFIX, Login, OtherLogins, is_login, login, logout};
+pub(crate) use edit::{ENTRY_PREFIX, Login, OtherContexts, OtherLogins, is_login, login, logout};
 pub(crate) use read::{Kubeconfig, LoginEntries, ResolvedContext, some_of};
 
 use crate::error::CliError;

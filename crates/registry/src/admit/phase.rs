@@ -14,7 +14,7 @@ use postern_kinds::cluster::{
 use postern_kinds::kubeconfig::Kubeconfig;
 use postern_kinds::probe::{Probe, ProbeResult};
 use postern_kinds::secret::{self, Secret};
-use postern_kinds::{AnyKind, Condition, KubeconfigRef};
+use postern_kinds::{AnyKind, Condition, KubeconfigRef, SecretText};
 use postern_meta::object::Object;
 use postern_meta::time::Timestamp;
 use serde::Deserialize;
@@ -143,7 +143,7 @@ pub(super) fn set_phase(
         Err(lost) if lost.reason == Reason::Disconnected.as_str() => lost,
         route => not_ready_by_report(object).unwrap_or_else(|| match (route, &probe) {
             (Err(missing), _) => missing,
-            (Ok(_), probe) => by_probe(probe.as_ref(), is_cluster),
+            (Ok(_), probe) => by_probe(probe.as_ref(), object, is_cluster),
         }),
     };
     set_ready(object, old, &found, view.now);
@@ -163,13 +163,14 @@ pub(super) fn set_phase(
     }
 }
 
-/// The phase of an object with a route, from the last probe.
-fn by_probe(probe: Option<&Probe>, is_cluster: bool) -> Phase {
+/// The phase of an object with a route, from the last probe. Until there is one, the report of the agent of a cluster counts.
+fn by_probe(probe: Option<&Probe>, object: &Object, is_cluster: bool) -> Phase {
     match probe.map(|probe| probe.result).unwrap_or_default() {
         ProbeResult::Reached => Phase::ready(),
         // An instance that was just created may not run yet.
         ProbeResult::Failed if !is_cluster => Phase::pending(Reason::Unreachable, UNREACHABLE),
         ProbeResult::Failed => Phase::new("Failed", Reason::Unreachable, UNREACHABLE),
+        ProbeResult::Unknown if is_cluster && report_of(object).is_some() => Phase::ready(),
         ProbeResult::Unknown => {
             let message = "the server has not yet tried the route to the target, or could not try it again in time";
             Phase::pending(Reason::NotProbed, message)
@@ -333,10 +334,15 @@ fn disconnected(cluster: &Object) -> Option<Phase> {
     had_agent.then(|| Phase::pending(Reason::Disconnected, lost.message.clone()))
 }
 
+/// The condition `Ready` that an agent or a controller has reported.
+fn report_of(object: &Object) -> Option<Condition> {
+    let is_report = |one: &Condition| one.r#type == READY && is_reported(one);
+    conditions_of(object).into_iter().find(is_report)
+}
+
 /// The phase from a reported condition `Ready` of an object, if it says that the object is not ready.
 fn not_ready_by_report(object: &Object) -> Option<Phase> {
-    let is_report = |one: &Condition| one.r#type == READY && is_reported(one);
-    let ready = conditions_of(object).into_iter().find(is_report)?;
+    let ready = report_of(object)?;
     let phase = match ready.status.as_str() {
         "True" => return None,
         "False" => "Failed",
@@ -408,10 +414,15 @@ fn by_kubeconfig(
             return Err(Phase::pending(Reason::SecretUnreadable, message));
         }
     };
-    let (key, version) = (config.key_or_default(), format!("{:?}", secret.cached.position()));
+    let key = config.key_or_default();
     let spec = secret::Spec::deserialize(&secret.object.fields).unwrap_or_default();
     match Kubeconfig::of_secret(&spec, key) {
-        Ok(_) => Ok(digest_of(view, &[KUBECONFIG, namespace, name, key, &version])),
+        Ok(_) => {
+            // Other changes of the Secret, such as those of its labels, leave the route as it is.
+            let uid = secret.object.metadata.uid.as_str();
+            let value = spec.data.get(key).map(SecretText::expose).unwrap_or_default();
+            Ok(digest_of(view, &[KUBECONFIG, namespace, name, key, uid, value]))
+        }
         Err(why) => {
             let message = format!("the Secret \"{name}\": {why}");
             Err(Phase::new("Failed", Reason::InvalidKubeconfig, message))

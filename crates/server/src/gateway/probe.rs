@@ -20,8 +20,11 @@ use postern_telemetry::log_limited;
 use super::target_state::Route;
 use super::{Gateway, OwnRoute};
 
-/// The time that a target has to respond.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// The time that a target has to respond. An agent has 5 s to try an instance.
+const TIMEOUT: Duration = Duration::from_secs(6);
+
+/// The most characters of the reason of a failure in the log.
+const MAX_REASON_CHARS: usize = 300;
 
 /// The most bytes of a response. After a longer one, its connection is closed.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
@@ -46,8 +49,15 @@ async fn result_of(registry: &Registry, gateway: &Gateway, target: &GatewayTarge
         Ok(Err(why)) => why,
         Err(_) => format!("no response within {TIMEOUT:?}"),
     };
-    let target = format!("{target:?}");
-    log_limited!(warn, for &target, target, "a probe did not get to its target: {why}");
+    // A target can make it long, by the names in its certificate.
+    let why: String = why.chars().take(MAX_REASON_CHARS).collect();
+    let name = format!("{target:?}");
+    // Tenants have instances that fail, and the lines about clusters have room of their own.
+    if matches!(target, GatewayTarget::Cluster { .. }) {
+        log_limited!(warn, for &name, target = name, "a probe did not get to a cluster: {why}");
+    } else {
+        log_limited!(warn, for &name, target = name, "a probe did not get to an instance: {why}");
+    }
     ProbeResult::Failed
 }
 

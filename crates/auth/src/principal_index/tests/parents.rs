@@ -82,7 +82,56 @@ fn keys_whose_parent_is_gone_are_found_and_circles_end() {
 fn a_parent_is_a_key_of_the_same_owner() {
     use postern_kinds::Principals as _;
     let principals = family();
-    assert_eq!(principals.uid_of_key("parent", &ada()), Some("uid-parent".to_owned()));
-    assert_eq!(principals.uid_of_key("parent", &Owner::Team("t".to_owned())), None);
-    assert_eq!(principals.uid_of_key("none", &ada()), None);
+    let uid = |name: &str, owner: &Owner, child: &str| principals.parent_uid(name, owner, child);
+    assert_eq!(uid("parent", &ada(), "uid-other"), Some("uid-parent".to_owned()));
+    assert_eq!(uid("parent", &Owner::Team("t".to_owned()), "uid-other"), None);
+    assert_eq!(uid("none", &ada(), "uid-other"), None);
+    assert_eq!(uid("parent", &ada(), "uid-maker"), None, "it ends with that key");
+}
+
+/// Of a chain of parents, each that can have a child is usable.
+#[test]
+fn a_chain_of_parents_is_limited() {
+    let mut principals = PrincipalIndex::default();
+    principals.set_user("ada", Some(user("u1")));
+    principals.set_key("c0", Some(key("c0", ada())));
+    let mut length = 0;
+    while principals.parent_uid(&format!("c{length}"), &ada(), "").is_some() {
+        let parent_uid = Some(format!("uid-c{length}"));
+        length += 1;
+        let name = format!("c{length}");
+        principals.set_key(&name, Some(KeyFacts { parent_uid, ..key(&name, ada()) }));
+    }
+    assert_eq!(length, 9);
+    assert!(principals.ties(&principals.keys["c9"]).is_some());
+}
+
+/// With a maker and a parent each, there are exponentially many paths between keys.
+#[test]
+fn a_change_resolves_each_key_a_few_times_however_many_paths_lead_to_it() {
+    const HUBS: usize = 16;
+    let (mut principals, mut steps) = (PrincipalIndex::default(), Vec::new());
+    principals.set_user("ada", Some(user("u1")));
+    for leaves in [50, 100] {
+        let hub = |number: usize| KeyFacts {
+            maker: made_by(&format!("uid-h{}", (number + 1) % HUBS)),
+            parent_uid: Some(format!("uid-h{}", (number + 5) % HUBS)),
+            ..key(&format!("h{number}"), ada())
+        };
+        for number in 0..HUBS {
+            principals.set_key(&format!("h{number}"), Some(hub(number)));
+        }
+        for number in 0..leaves {
+            let parent_uid = Some(format!("uid-h{}", number % HUBS));
+            let name = format!("leaf{number}");
+            principals.set_key(&name, Some(KeyFacts { parent_uid, ..key(&name, ada()) }));
+        }
+        principals.apply("h3", AccessChange::Key(Some(hub(3))));
+        let mut count = 1;
+        while principals.resolve_next() {
+            count += 1;
+        }
+        steps.push(count);
+    }
+    assert!(steps.iter().all(|count| *count <= 2 * HUBS), "{steps:?}");
 }
