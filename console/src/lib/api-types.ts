@@ -868,7 +868,7 @@ export interface components {
             /** @description `Ready`, `Pending` or `Failed`. The server keeps it. */
             phase?: string;
             /** @description The last attempt of the server to reach it. The server keeps it. */
-            readonly probe?: components["schemas"]["sh.platform.management.v1.Probe"];
+            probe?: components["schemas"]["sh.platform.management.v1.Probe"];
             /** @description The reason, in one word. */
             reason?: string;
         };
@@ -1123,7 +1123,7 @@ export interface components {
             /** @description `Ready`, `Pending` or `Failed`. The server keeps it. */
             phase?: string;
             /** @description The last attempt of the server to reach it. The server keeps it. */
-            readonly probe?: components["schemas"]["sh.platform.management.v1.Probe"];
+            probe?: components["schemas"]["sh.platform.management.v1.Probe"];
             /** @description The reason, in one word. */
             reason?: string;
         };
@@ -1316,13 +1316,10 @@ export interface components {
         };
         /** @description The route to a target, and whether a request of the server got there. */
         "sh.platform.management.v1.Probe": {
-            /**
-             * @description `Reached`, `Failed` or `Unknown`.
-             * @default Unknown
-             */
+            /** @description `Reached`, `Failed` or `Unknown`. */
             result: components["schemas"]["ProbeResult"];
             /** @description A digest of the route: the version of its kubeconfig, or its agent. If the route changes, the server tries it again. */
-            route?: string;
+            route: string;
         };
         /** @description Project is a namespace with members, quotas and clusters that it may use. */
         "sh.platform.management.v1.Project": {
