@@ -53,6 +53,20 @@ async fn until_reached(client: &Client) {
     .await;
 }
 
+/// Creates a secret of this name in the cluster, and waits until a watch there has it.
+async fn watch_and_create(client: &Client, name: &str) {
+    until_reached(client).await;
+    let mut events = client.get(&format!("{SECRETS}?watch=1")).stream().await;
+    let object = json!({ "metadata": { "name": name }, "spec": {} });
+    client.post(SECRETS).json(&object).send().await.expect(201);
+    loop {
+        let event = wait::within("the event", events.next()).await.unwrap().unwrap();
+        if event.contains(name) {
+            return;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_server_without_a_tunnel_hands_a_request_to_one_that_has_one() {
     let etcd = Etcd::start().await;
@@ -64,17 +78,7 @@ async fn a_server_without_a_tunnel_hands_a_request_to_one_that_has_one() {
     let agent = AgentSetup::new(&home, central, "member", &key, &upstream).tunnel().await;
     for server in &servers {
         let client = server.client().with_token(ada.token());
-        until_reached(&client).await;
-        let mut events = client.get(&format!("{SECRETS}?watch=1")).stream().await;
-        let name = format!("s{}", server.id());
-        let object = json!({ "metadata": { "name": name }, "spec": {} });
-        client.post(SECRETS).json(&object).send().await.expect(201);
-        loop {
-            let event = wait::within("the event", events.next()).await.unwrap().unwrap();
-            if event.contains(&name) {
-                break;
-            }
-        }
+        watch_and_create(&client, &format!("s{}", server.id())).await;
         // It was recorded once, where it came in.
         let records = |server: &Server| {
             let of = |record: &&serde_json::Value| {
@@ -132,17 +136,7 @@ async fn a_server_hands_over_requests_of_the_largest_identity_too() {
     let agent = AgentSetup::new(&home, central, "member", &key, &upstream).tunnel().await;
     for server in &servers {
         let client = server.client().with_token(ada.token());
-        until_reached(&client).await;
-        let mut events = client.get(&format!("{SECRETS}?watch=1")).stream().await;
-        let name = format!("s{}", server.id());
-        let object = json!({ "metadata": { "name": name }, "spec": {} });
-        client.post(SECRETS).json(&object).send().await.expect(201);
-        loop {
-            let event = wait::within("the event", events.next()).await.unwrap().unwrap();
-            if event.contains(&name) {
-                break;
-            }
-        }
+        watch_and_create(&client, &format!("s{}", server.id())).await;
     }
     // Such connections are opened with the token of a server alone.
     let admin = servers[0].client();

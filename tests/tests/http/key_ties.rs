@@ -51,26 +51,26 @@ async fn a_key_is_deleted_with_the_last_owner_that_its_client_named() {
         ("of-bob", &[&bob][..]),
         ("of-both", &[&bob, &carl]),
         ("of-bob-and-ada", &[&bob, &ada]),
-        ("of-nobody", &[]),
+        ("no-references", &[]),
     ] {
         admin.post(&collection(KEYS)).json(&key(name, references)).send().await.expect(201);
     }
     admin.delete(&path("users", "bob")).send().await.expect(200);
     is_gone(&admin, "of-bob").await;
-    // The client may have read the reference to ada from an earlier version. It counts no more.
+    // The client may have read the reference to ada from an earlier version. The server ignores it.
     is_gone(&admin, "of-bob-and-ada").await;
     let check = async || {
         let references = read(&admin, "of-both").await["metadata"]["ownerReferences"].clone();
         (references == json!([carl])).then_some(())
     };
     until("the reference to bob is removed", check).await;
-    read(&admin, "of-nobody").await;
-    for name in ["of-both", "of-nobody"] {
+    read(&admin, "no-references").await;
+    for name in ["of-both", "no-references"] {
         assert!(read(&admin, name).await["status"]["ownerUid"] == ada["uid"]);
     }
     admin.delete(&path("users", "ada")).send().await.expect(200);
     is_gone(&admin, "of-both").await;
-    is_gone(&admin, "of-nobody").await;
+    is_gone(&admin, "no-references").await;
 }
 
 #[tokio::test]
