@@ -1,7 +1,9 @@
-//! A server of hyper, rustls and tokio alone: it sends one fixed JSON document over TLS, whatever is asked for.
+//! A server of hyper, rustls and tokio alone: it responds to every request with one fixed JSON
+//! document over TLS.
 //!
-//! It is the floor for a GET: the libraries are those of Postern, and no code of Postern runs. The additional
-//! time of Postern is the cost of authentication, authorization, the audit log and the object.
+//! It is the floor for a GET: the libraries are those of Postern, and no code of Postern runs. The
+//! additional time of Postern is the cost of authentication, authorization, the audit log and the
+//! object.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -36,7 +38,7 @@ pub(crate) struct Options {
     /// Bytes of the document
     #[arg(long, default_value_t = 1400, value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
     body_bytes: u32,
-    /// End by itself after so many seconds
+    /// End after so many seconds
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
 }

@@ -35,7 +35,7 @@ pub(crate) struct ServerOptions {
     /// Where it puts `ca.pem`, `kubeconfig` and `address` once it listens
     #[arg(long)]
     dir: PathBuf,
-    /// End by itself after so many seconds
+    /// End after so many seconds
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
 }

@@ -19,13 +19,13 @@ use crate::procs::Meter;
 use crate::target::{self, Target};
 use crate::wire::{Client, Response};
 
-/// A request without a response for so long is given up.
+/// The time after which a request without a response is given up.
 const RESPONSE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The longest pause before a retry, whatever `Retry-After` says.
+/// The longest pause before a retry, even if `Retry-After` is longer.
 const RETRY_AFTER_SECONDS_MAX: u64 = 5;
 
-/// So many requests may fail without a response before the run is given up.
+/// The number of requests without a response after which the run is given up.
 const FAILURES_MAX: u64 = 1000;
 
 /// The manager that applies whole objects.
@@ -55,8 +55,8 @@ pub(crate) enum Operation {
     /// GET of the collection's own path: a list, or any other page
     #[value(alias = "raw")]
     List,
-    /// GET of the collection's own path as a watch that begins with all objects, until the bookmark that ends
-    /// them. Each is on a connection of its own, which is made before
+    /// GET of the collection's own path as a watch that begins with all objects, until the bookmark
+    /// that ends them. Each is on a separate connection, which is made before
     WatchList,
     /// PUT of a value under a new name, as key-value stores have it
     KvPut,
@@ -82,7 +82,7 @@ pub(crate) struct Options {
     /// Stop after so many requests
     #[arg(long, default_value_t = 100_000_000)]
     count: u64,
-    /// Stop after so many seconds, whatever has been sent
+    /// Stop after so many seconds, even if requests are left
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
     /// Requests a second, sent when they are due; latency counts from then. 0 is as fast as possible

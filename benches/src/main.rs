@@ -1,8 +1,8 @@
-//! `postern-bench`: puts a bounded load on a server on this machine and says what it cost.
+//! `postern-bench`: puts a bounded load on a server on this machine and prints its cost.
 //!
 //! Every run is one kind of request. It prints a table to a person and, with `--json` or into a
-//! pipe, one line of JSON. `cargo xtask bench` combines runs; this program knows neither
-//! their order nor any one server.
+//! pipe, one line of JSON. `cargo xtask bench` combines runs; this program knows neither their
+//! order nor any one server.
 #![expect(
     clippy::print_stdout,
     clippy::disallowed_methods,
@@ -61,7 +61,7 @@ enum Task {
     Stat(procs::Options),
     /// Makes a certificate for a peer, of the kind that our own server has
     Certificate(certificate::Options),
-    /// Serves what the watch load needs and nothing more, as something to compare with
+    /// Serves only the requests of the watch load, as a server to compare with
     FanoutProbe(probe::Options),
     /// Puts keys straight into an etcd, as something to compare a create with
     EtcdPut(etcd::Options),

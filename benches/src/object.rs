@@ -1,4 +1,4 @@
-//! The bodies that are sent, and what is looked for in those that come back.
+//! The bodies that are sent, and the values that are searched for in responses.
 
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ fn text_after<'a>(body: &'a [u8], marker: &[u8]) -> Option<&'a [u8]> {
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// A generator whose numbers depend on the seed alone.
+    /// A generator of numbers that depend on the seed alone.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }

@@ -47,7 +47,7 @@ pub(crate) struct Options {
     /// Pages of 4 KiB written for each write
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=256))]
     pages: u32,
-    /// End by itself after so many seconds
+    /// End after so many seconds
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
 }
@@ -73,7 +73,7 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
     let (writes, queue) = mpsc::sync_channel(BEHIND_MAX);
     let (events, _) = broadcast::channel(BEHIND_MAX);
     let file = File::create(options.dir.join("pages")).context("cannot make the file")?;
-    // As a log, whose pages are all there.
+    // Like a log that has all its pages already.
     for page in 0..FILE_PAGES {
         file.write_all_at(&[0; PAGE_BYTES], page * PAGE_BYTES as u64)?;
     }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// The kernel reports processor time in hundredths of a second, whatever its own tick is.
+/// The kernel reports processor time in hundredths of a second, regardless of the length of its
+/// tick.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// `postern-bench stat`.
@@ -115,8 +116,8 @@ impl Meter {
         }
     }
 
-    /// Ends it, and puts what was used into `into`; `requests` is what the servers' processor time
-    /// is divided by.
+    /// Ends the measurement, and puts the usage into `into`. The servers' processor time is divided
+    /// by `requests`.
     pub(crate) fn stop(&self, requests: u64, into: &mut Value) {
         let seconds = self.started.elapsed().as_secs_f64();
         let (busy, stolen) = machine_seconds();

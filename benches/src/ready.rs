@@ -28,7 +28,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct Options {
     #[command(flatten)]
     target: target::Options,
-    /// The path whose status is 200 once the server is ready
+    /// The path with status 200 once the server is ready
     #[arg(long, default_value = "/readyz")]
     path: String,
     /// Give up after so many seconds; the program is then ended

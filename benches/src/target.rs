@@ -35,13 +35,13 @@ pub(crate) struct Options {
     /// The header that carries the token; `authorization` gets `Bearer` in front
     #[arg(long, default_value = "authorization")]
     token_header: String,
-    /// The form of what is read, as the header Accept has it
+    /// The requested form, as in the header Accept
     #[arg(long)]
     accept: Option<String>,
     /// The version of HTTP
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     pub(crate) http: u8,
-    /// Server processes whose cost is measured, separated by commas
+    /// Server processes to measure, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) pids: Vec<u32>,
 }
@@ -148,7 +148,7 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The address and the `host:port` of a base URL; what follows them is not used.
+/// The address and the `host:port` of a base URL. The rest of the URL is not used.
 fn loopback(base: &str) -> Result<(SocketAddr, String)> {
     let rest = base.strip_prefix("https://").context("the server's URL begins with https://")?;
     let authority = rest.split('/').next().unwrap_or_default().to_owned();

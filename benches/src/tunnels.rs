@@ -25,7 +25,8 @@ const CLUSTERS: &str = "/kubernetes/management/apis/management.platform.sh/v1/cl
 /// The sub-protocol of tunnels.
 const PROTOCOL: &str = "v1.tunnel.platform.sh";
 
-/// What an agent sends when it has sent nothing else for so long: an empty pong of a client (RFC 6455).
+/// The frame that an agent sends after so long without another one: an empty pong of a client (RFC
+/// 6455).
 const HEARTBEAT: [u8; 6] = [0x8a, 0x80, 0, 0, 0, 0];
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(20);
 
@@ -66,7 +67,7 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
         }
     }
     let opened = tunnels.len();
-    // What the opening has left behind is freed, and the first heartbeats are over.
+    // The memory of the opening is freed, and the first heartbeats are over.
     tokio::time::sleep(Duration::from_secs(25)).await;
     let meter = Meter::start(pids);
     tokio::time::sleep(Duration::from_secs(options.seconds)).await;

@@ -1,7 +1,7 @@
-//! Many watchers and one writer: how long does a change take to arrive at each of them?
+//! Many watchers and one writer: the time until a change arrives at each of them.
 //!
-//! The writer puts the time into what it writes, so that every event itself says when it was
-//! sent. Delivery is the time from then until a watcher has read the whole event.
+//! The writer puts the time into each write, so that every event itself contains the time of its
+//! sending. Delivery is the time from then until a watcher has read the whole event.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ struct Seen {
 /// Opens the watches, writes, and returns how long events took.
 pub(crate) async fn run(options: &Options) -> Result<Value> {
     let target = Arc::new(Target::new(&options.target)?);
-    // A list has forms of its own: only the watches ask for one.
+    // A list has other forms: only the watches ask for one.
     let plain = match &options.writer_kubeconfig {
         Some(path) => Target::of_kubeconfig(path)?,
         None => Target::clone(&target),
@@ -179,7 +179,7 @@ async fn wait_for_all(watchers: &mut JoinSet<Result<Client>>) -> usize {
             complete.extend(ended.ok().and_then(Result::ok));
         }
     };
-    // Those that are late are counted as missing.
+    // Late events are counted as missing.
     drop(tokio::time::timeout(LAST_EVENT_TIMEOUT, all).await);
     complete.len()
 }

@@ -16,7 +16,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::target::Target;
 
-/// Large enough that flow control of HTTP/2 is not what is measured.
+/// Large enough that the benchmark does not measure the flow control of HTTP/2.
 const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 
@@ -91,8 +91,8 @@ impl Client {
         }
     }
 
-    /// Sends a GET and reads the response until these bytes are near the end of what has come. The
-    /// response may go on, so the connection has to be made anew after this.
+    /// Sends a GET and reads the response until these bytes are near the end of the received part.
+    /// The response may go on, so the caller has to open a new connection after this.
     pub(crate) async fn read_until(&mut self, path: &str, end: &[u8]) -> Result<Response> {
         let mut response = self.send(Method::GET, path, Bytes::new()).await?;
         let (mut tail, mut body_bytes) = (BytesMut::new(), 0);

@@ -1,17 +1,46 @@
-//! Builds the crate again when the files of the web console have changed.
+//! Lists the files of the web console for `src/endpoints/console.rs`, which has them in the program.
 
-use std::path::Path;
+#![expect(clippy::disallowed_methods, reason = "a build script writes its file")]
+
+use std::path::{Path, PathBuf};
 
 /// The files that `npm run build` makes in `console/`. They are not committed.
 const BUILT: &str = "../../console/dist";
 
-fn main() {
+fn main() -> std::io::Result<()> {
     println!("cargo:rerun-if-changed=build.rs");
-    if std::env::var_os("CARGO_FEATURE_CONSOLE").is_none() {
-        return;
-    }
-    // A path that is missing would make each build run this script again. So the directory is created, empty.
-    if Path::new(BUILT).is_dir() || std::fs::create_dir_all(BUILT).is_ok() {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from).unwrap_or_default();
+    let mut list = String::new();
+    // A debug build reads the files when they are requested.
+    let is_debug = variable("PROFILE") == Path::new("debug");
+    if std::env::var_os("CARGO_FEATURE_CONSOLE").is_some() && !is_debug {
+        let directory = variable("CARGO_MANIFEST_DIR").join(BUILT);
+        // A path that is missing would make each build run this script again. So the directory is created, empty.
+        std::fs::create_dir_all(&directory)?;
         println!("cargo:rerun-if-changed={BUILT}");
+        let mut files = Vec::new();
+        add_files(&directory, &mut files)?;
+        // In one order, so that two builds of one commit are equal.
+        files.sort();
+        let entries = files.iter().map(|file| {
+            let name = file.strip_prefix(&directory).unwrap_or(file).to_string_lossy();
+            let path = file.to_string_lossy();
+            format!("({name:?}, &include_bytes!({path:?})[..]),\n")
+        });
+        list = entries.collect();
     }
+    std::fs::write(variable("OUT_DIR").join("console.rs"), format!("&[{list}]"))
+}
+
+/// Adds all files below a directory.
+fn add_files(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            add_files(&path, files)?;
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! The document in which another identity provider describes itself.
 #![no_main]
 
-use postern_auth::oidc::discovery::Discovery;
+use postern_oidc::discovery::Discovery;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(found) = Discovery::parse(bytes, "https://a") else { return };

@@ -3,8 +3,8 @@
 
 use std::sync::LazyLock;
 
-use postern_auth::oidc::id_token::{Party, verify_id_token, verify_logout_token};
-use postern_auth::oidc::jwks::KeySet;
+use postern_oidc::id_token::{Party, verify_id_token, verify_logout_token};
+use postern_oidc::jwks::KeySet;
 
 /// A key set with a key of each type, so that each path up to the signature is taken.
 const KEYS: &str = r#"{"keys":[

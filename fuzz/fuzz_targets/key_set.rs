@@ -1,7 +1,7 @@
 //! The public keys of another identity provider.
 #![no_main]
 
-use postern_auth::oidc::jwks::{Algorithm, KeySet, MAX_KEYS};
+use postern_oidc::jwks::{Algorithm, KeySet, MAX_KEYS};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(keys) = KeySet::parse(bytes) else { return };

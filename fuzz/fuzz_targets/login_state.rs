@@ -1,7 +1,7 @@
 //! The encrypted state of a login, and the page that it returns to.
 #![no_main]
 
-use postern_auth::oidc::login::{Login, StateKey, is_return_path};
+use postern_oidc::login::{Login, StateKey, is_return_path};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     assert!(Login::open(&StateKey::new([1; 32]), text, 0).is_err());

@@ -42,7 +42,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let r#type = [field(1, version.as_bytes()), field(2, kind.as_bytes())].concat();
     let body = [b"k8s\0".to_vec(), field(1, &r#type), field(2, object)].concat();
     if let Ok(decoded) = decode_body(&body, BodyFormat::Protobuf) {
-        // What is decoded is within the limits of JSON.
+        // The decoded value is within the limits of JSON.
         assert!(
             postern_meta::decode(decoded.value.to_string().as_bytes(), postern_meta::Format::Json)
                 .is_ok()

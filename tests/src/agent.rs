@@ -13,7 +13,7 @@ use crate::{Home, Kubeconfig, binary, wait};
 pub struct AgentSetup {
     home: Home,
     cluster: String,
-    /// By what it trusts the central server.
+    /// The options that name the trusted central server: an authority file or a digest.
     trust: Vec<OsString>,
     arguments: Vec<OsString>,
     environment: Vec<(String, String)>,
@@ -80,7 +80,7 @@ impl AgentSetup {
         self
     }
 
-    /// It listens nowhere: requests come through its tunnels alone.
+    /// Without a listener: requests come through the agent's tunnels alone.
     #[must_use]
     pub fn without_listener(mut self) -> Self {
         self.arguments.retain(|argument| argument != "--listen=127.0.0.1:0");
@@ -103,7 +103,7 @@ impl AgentSetup {
         self
     }
 
-    /// It trusts whom this digest names, in place of the central server's authority in a file.
+    /// Trusts the authority with this digest, in place of the central server's authority in a file.
     #[must_use]
     pub fn pinned(mut self, digest: &str) -> Self {
         self.trust = vec![format!("--ca-digest={digest}").into()];
@@ -115,7 +115,7 @@ impl AgentSetup {
         self.own_directory.clone().unwrap_or_else(usual)
     }
 
-    /// Where it will keep what must outlive it.
+    /// The directory for the state that outlives the agent's process.
     #[must_use]
     pub fn state_dir(&self) -> PathBuf {
         self.directory().join("state")
@@ -180,7 +180,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Waits until it is ready: it has heard from the central server, and its cluster answers.
+    /// Waits until the agent is ready: the central server has answered, and its cluster answers.
     pub async fn ready(&self) {
         let client = self.client("x");
         wait::until("the agent to be ready", async || {
@@ -198,7 +198,7 @@ impl Agent {
         .await;
     }
 
-    /// Where it keeps what must outlive it.
+    /// The directory for the state that outlives the agent's process.
     #[must_use]
     pub fn state_dir(&self) -> PathBuf {
         self.directory.join("state")

@@ -16,7 +16,7 @@ use crate::{Firewall, Server, Setup, binary, python};
 /// How long a group of checks may take.
 const DEADLINE: Duration = Duration::from_mins(5);
 
-/// What a script prints to get another process of its server. The answer is the new origin.
+/// The line that a script prints to ask for a restart of its server. The reply is the new origin.
 const RESTART: &str = "restart";
 
 /// The directory of the scripts.
@@ -25,7 +25,7 @@ const SCRIPTS: &str = "console";
 /// Where Debian has Chromium.
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// What a browser test needs.
+/// The programs of a browser test.
 struct Tools {
     python: PathBuf,
     chromium: PathBuf,
@@ -53,14 +53,15 @@ impl Tools {
     }
 }
 
-/// Fails in a run that has to be complete. Elsewhere it says what is left out.
+/// Skips a test, and prints the missing part. In CI, where every test must run, it panics instead.
 pub(crate) fn skip(what: &str, missing: &str) {
     let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
     assert!(!is_ci, "there is no {missing}");
     eprintln!("skipped {what}: there is no {missing}");
 }
 
-/// Checks that the types of the console are those of this server's API document. `POSTERN_TEST_NODE` names Node.js.
+/// Checks that the types of the console match this server's API document. `POSTERN_TEST_NODE` names
+/// Node.js.
 pub async fn check_types(server: &Server) {
     let node = std::env::var_os("POSTERN_TEST_NODE").unwrap_or_else(|| "node".into());
     let console = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../console"));
@@ -81,7 +82,8 @@ pub async fn check_types(server: &Server) {
     }
 }
 
-/// Runs the checks of a script against a server. Panics with what the script printed if one fails.
+/// Runs the checks of a script against a server. If one fails, panics with the output of the
+/// script.
 pub async fn check(server: &Server, script: &str) {
     check_with(server, script, &json!({})).await;
 }
@@ -120,7 +122,7 @@ fn origin(server: &Server) -> String {
     format!("https://{}", server.kubeconfig().authority_of_server())
 }
 
-/// Starts a script with its configuration, unless the machine lacks what it needs.
+/// Starts a script with its configuration. If the machine lacks a required tool, skips the test.
 async fn start(server: &Server, script: &str, more: &Value) -> Option<Child> {
     let page = server.client().get("/ui/").without("authorization").send().await.text();
     let tools = if page.contains("cargo xtask serve") {
@@ -154,7 +156,7 @@ async fn start(server: &Server, script: &str, more: &Value) -> Option<Child> {
     Some(child)
 }
 
-/// What a script knows of its server and of the tools.
+/// The configuration of a script: its server and the tools.
 fn configuration(server: &Server, tools: &Tools) -> Value {
     let kubeconfig = server.kubeconfig();
     let other_tls = server.home().path().join("other.pem");

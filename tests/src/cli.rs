@@ -34,7 +34,7 @@ impl CommandOutput {
         std::str::from_utf8(&self.out).expect("the output is text")
     }
 
-    /// Everything that was printed, to check what must not be there.
+    /// Everything that was printed, for a check that a text does not occur.
     #[must_use]
     pub fn all_output(&self) -> String {
         format!("{}{}", String::from_utf8_lossy(&self.out), self.err)

@@ -15,7 +15,7 @@ use crate::{Home, Kubeconfig, SelfSigned, wait};
 /// The token of its administrator.
 const ADMIN: &str = "token-of-the-administrator";
 
-/// The token of the user `postern-agent`, who has no rights yet.
+/// The token of the user `postern-agent`, which has no rights yet.
 const AGENT: &str = "token-of-the-agent";
 
 /// A running one. Dropping it ends it.
@@ -47,7 +47,8 @@ impl ControlPlane {
         ] {
             std::fs::write(directory.join(name), content).unwrap();
         }
-        // The server cannot choose a port. It shares one that is bound here, where nothing listens.
+        // The server cannot choose a port. It shares a port that is bound here, where nothing
+        // listens.
         let reserved = TcpSocket::new_v4().unwrap();
         reserved.set_reuseport(true).unwrap();
         reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -149,7 +150,7 @@ impl ControlPlane {
         }
     }
 
-    /// A client of its administrator, who is in `system:masters`.
+    /// A client of its administrator, a member of `system:masters`.
     #[must_use]
     pub fn admin(&self) -> Client {
         Client::new(&self.kubeconfig(ADMIN))

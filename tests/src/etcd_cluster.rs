@@ -1,4 +1,4 @@
-//! An etcd with three members on loopback, whose members can be killed, and whose links can be cut.
+//! An etcd with three members on loopback. Tests can kill a member, or cut its links.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -127,7 +127,7 @@ impl EtcdCluster {
     /// Calls a method of etcd's JSON gateway at a member.
     ///
     /// # Errors
-    /// What etcd or the connection said.
+    /// The error message of etcd or of the connection.
     pub async fn call(&self, number: usize, method: &str, body: &Value) -> Result<Value, String> {
         let call =
             post(self.members[number].client_port, format!("/v3/{method}"), body.to_string());
@@ -142,7 +142,7 @@ impl EtcdCluster {
         revision.parse().unwrap()
     }
 
-    /// Calls a method at whichever member answers.
+    /// Calls a method at the first member that responds.
     pub async fn call_any(&self, method: &str, body: &Value) -> Value {
         wait::until("a member of etcd to answer", async || {
             for number in 0..MEMBERS {
@@ -157,7 +157,7 @@ impl EtcdCluster {
 
     /// Removes the history before a revision.
     pub async fn compact(&self, revision: u64) {
-        // It fails if the server has compacted as far, which is as good.
+        // The call fails if the server has compacted as far, which is as good.
         let body = json!({ "revision": revision.to_string() });
         for number in 0..MEMBERS {
             if self.call(number, "kv/compaction", &body).await.is_ok() {

@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-/// Calls a method with a body in JSON. Fails with what etcd or the connection said.
+/// Calls a method with a body in JSON. The error is the message of etcd or of the connection.
 pub(crate) async fn post(port: u16, path: String, body: String) -> Result<Value, String> {
     let stream =
         TcpStream::connect(("127.0.0.1", port)).await.map_err(|error| error.to_string())?;

@@ -20,7 +20,7 @@ pub const ADDRESS: &str = "10.99.99.99";
 /// The namespace. Dropping it ends its relay, and nothing in it reaches anything then.
 #[derive(Debug)]
 pub struct Firewall {
-    /// The process that holds the namespace: the relay, whose parent is `unshare`.
+    /// The process that holds the namespace: the relay, a child of `unshare`.
     relay: Child,
     directory: PathBuf,
     _outside: JoinSet<()>,

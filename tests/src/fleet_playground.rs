@@ -29,7 +29,7 @@ pub struct FleetPlayground {
 }
 
 impl FleetPlayground {
-    /// Starts everything in a directory, each part in one of its own.
+    /// Starts everything in a directory. Each part has its own subdirectory.
     pub async fn start(home: Home) -> Self {
         let etcd = EtcdCluster::start(&Links::default(), &[]).await;
         let members: Vec<String> =
@@ -101,7 +101,7 @@ impl FleetPlayground {
         self.apply(&kubectl, "without-a-member").await;
     }
 
-    /// kubectl itself tries again only what it reads. So the command is repeated until it works.
+    /// Applies a secret, and repeats the command until it works. kubectl itself retries only reads.
     async fn apply(&self, kubectl: &Kubectl, name: &str) {
         let mut object = secret(name, "v");
         object["metadata"]["namespace"] = json!(NAMESPACE);

@@ -1,5 +1,5 @@
-//! `HAProxy` in front of a server of ours: it ends TLS with a certificate of its own, and speaks TLS with the server behind
-//! it. It closes a connection on which nothing is sent for 60 seconds.
+//! `HAProxy` in front of a Postern server: it ends TLS with its own certificate, and speaks TLS
+//! with the server behind it. It closes a connection that is idle for 60 seconds.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;

@@ -1,5 +1,5 @@
-//! The directory of one test: the server's data, what it printed, and the client's caches. The playground has
-//! directories that stay.
+//! The directory of one test: the server's data, its output, and the client's caches. The
+//! directories of the playground stay.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

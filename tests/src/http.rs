@@ -1,4 +1,4 @@
-//! A small HTTPS client that sends exactly what a test gives it, and returns the exact response.
+//! A small HTTPS client that sends a test's requests unchanged, and returns the exact response.
 //!
 //! It neither normalizes paths nor adds headers except the credential, so that a test can send
 //! malformed requests.
@@ -34,7 +34,8 @@ pub struct Client {
     tls: Arc<rustls::ClientConfig>,
     /// The address that connections come from; without one, the kernel chooses it.
     source: Option<IpAddr>,
-    /// Connections without a request, for [`Request::send`]. All clones share them, whatever their keys.
+    /// Connections without a request, for [`Request::send`]. All clones share them, also clones
+    /// with different keys.
     idle: Arc<Idle>,
 }
 
@@ -149,7 +150,7 @@ impl Client {
     /// The raw TLS connection, for bytes that are not HTTP.
     ///
     /// # Errors
-    /// That of the network, or of the handshake.
+    /// The error of the network, or of the handshake.
     pub async fn raw(&self) -> std::io::Result<TlsStream<TcpStream>> {
         let stream = self.tcp().await?;
         let host = self.authority.rsplit_once(':').map_or("", |(host, _)| host);
@@ -160,7 +161,7 @@ impl Client {
     /// A TCP connection without TLS.
     ///
     /// # Errors
-    /// That of the network.
+    /// The error of the network.
     pub async fn tcp(&self) -> std::io::Result<TcpStream> {
         let stream = match self.source {
             None => TcpStream::connect(&self.authority).await?,

@@ -34,7 +34,7 @@ pub struct IdentityProvider {
     state: Arc<Mutex<State>>,
 }
 
-/// What a provider answers. Each field changes one thing.
+/// The state of a provider, which determines its responses. Each field changes one thing.
 #[derive(Debug)]
 pub struct State {
     /// The claims of the next ID tokens, over the usual ones. Null removes a claim.
@@ -184,7 +184,7 @@ impl IdentityProvider {
         self.server.authority().as_bytes().to_vec()
     }
 
-    /// Changes what it answers.
+    /// Changes its state, and with it its later responses.
     pub fn set(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state.lock().unwrap());
     }
@@ -201,8 +201,8 @@ impl IdentityProvider {
         self.state.lock().unwrap().forms.clone()
     }
 
-    /// What a person does at the provider: the address that the server sent the browser to, and the path and query that
-    /// the provider sends the browser back to.
+    /// Logs in as a person at the provider does. `address` is the address that the server sent the
+    /// browser to. The result is the path and query that the provider sends the browser back to.
     #[must_use]
     pub fn log_in(&self, address: &str) -> String {
         let (endpoint, query) = address.split_once('?').unwrap();
@@ -515,7 +515,7 @@ pub fn exchange_form(token: &str, workload_identity: &str) -> String {
     )
 }
 
-/// Posts a form to the token endpoint of a server, as a stranger.
+/// Posts a form to the token endpoint of a server, without a credential.
 pub async fn post_form(client: &Client, form: &str) -> Response {
     let request = client.post("/auth/token").without("authorization");
     request.body("application/x-www-form-urlencoded", form.to_owned()).send().await

@@ -26,9 +26,9 @@ const ANNOTATION: &str = "mask.kms.example.com";
 pub struct Behaviour {
     /// The number of the key that encrypts.
     pub key: u8,
-    /// What it says about its health.
+    /// Its reported health.
     pub health: &'static str,
-    /// Whether it returns other bytes than those that were encrypted.
+    /// Whether it returns other bytes than the encrypted ones.
     pub is_wrong: bool,
 }
 
@@ -122,7 +122,7 @@ fn encrypt(plain: &[u8], key: u8) -> Vec<u8> {
     [field(1, &masked), field(2, format!("key-{key}").as_bytes()), field(3, &annotation)].concat()
 }
 
-/// Decrypts with the key that the caller names, which must be the one that has encrypted.
+/// Decrypts with the key that the caller names, which must be the key that has encrypted.
 fn decrypt(
     masked: &[u8],
     key_id: &[u8],

@@ -23,7 +23,7 @@ impl Kubeconfig {
     /// Reads the current context of a kubeconfig.
     ///
     /// # Errors
-    /// If the file is incomplete or not a kubeconfig. The error says what is missing.
+    /// If the file is incomplete or not a kubeconfig. The error names the missing part.
     pub fn read(path: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
         let file: Value = serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;

@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use crate::{Home, wait};
 
-/// kubectl with one server's kubeconfig and a cache of its own.
+/// kubectl with one server's kubeconfig and its own cache.
 #[derive(Debug, Clone)]
 pub struct Kubectl {
     home: Home,
@@ -31,7 +31,7 @@ impl Kubectl {
         Self { home: home.clone() }
     }
 
-    /// The program: `POSTERN_TEST_KUBECTL`, or the one that `cargo xtask fetch` downloaded.
+    /// The program: `POSTERN_TEST_KUBECTL`, or the download of `cargo xtask fetch`.
     #[must_use]
     pub fn program() -> PathBuf {
         if let Some(path) = std::env::var_os("POSTERN_TEST_KUBECTL") {
@@ -42,8 +42,8 @@ impl Kubectl {
         path
     }
 
-    /// The oldest one that is supported: `POSTERN_TEST_KUBECTL_OLD`, or the one that `cargo xtask fetch`
-    /// downloaded. A test that needs it fails without it.
+    /// The oldest supported kubectl: `POSTERN_TEST_KUBECTL_OLD`, or the download of `cargo xtask
+    /// fetch`. A test that needs it fails without it.
     #[must_use]
     pub fn oldest_program() -> PathBuf {
         if let Some(path) = std::env::var_os("POSTERN_TEST_KUBECTL_OLD") {
@@ -58,8 +58,8 @@ impl Kubectl {
         path
     }
 
-    /// Version 1.28, which makes streams over SPDY: the one that `cargo xtask fetch --all` downloaded. A test that
-    /// needs it fails without it.
+    /// Version 1.28, which makes streams over SPDY: the download of `cargo xtask fetch --all`. A
+    /// test that needs it fails without it.
     #[must_use]
     pub fn program_1_28() -> PathBuf {
         let path = repository().join(".cache/clients/1.28/kubectl");
@@ -81,7 +81,7 @@ impl Kubectl {
             .args(arguments)
             .current_dir(repository())
             .env("KUBECONFIG", self.home.kubeconfig())
-            // Nothing of the user who runs the tests: no cache, no preferences.
+            // Nothing belongs to the user that runs the tests: no cache, no preferences.
             .env("HOME", self.home.path())
             .env("KUBECACHEDIR", self.home.path().join("kube-cache"))
             .env("KUBERC", "off")

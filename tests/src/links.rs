@@ -1,7 +1,7 @@
-//! A network of TCP proxies whose links can stall or be cut, each by itself.
+//! A network of TCP proxies. Each of its links can stall or be cut separately.
 //!
-//! A link leads from one party to another. A stalled link keeps the bytes, as a network does that loses packets: they
-//! arrive when it is open again. A link that is cut has no connections.
+//! A link leads from one party to another. A stalled link keeps the bytes, like a network that
+//! loses packets: they arrive when it is open again. A link that is cut has no connections.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -105,7 +105,7 @@ impl Shared {
         sender.or_insert_with(|| watch::Sender::new(Link::Open)).subscribe()
     }
 
-    /// The party whose process has a connection from an address to one of our ports.
+    /// The party with a process that has a connection from an address to a port of this network.
     fn party_of(&self, address: SocketAddr, own_port: u16) -> Option<String> {
         let socket = socket_of(address.port(), own_port)?;
         let processes = self.processes.lock().unwrap().clone();
@@ -116,7 +116,8 @@ impl Shared {
     }
 }
 
-/// What the system calls the socket of a connection between two ports of this machine, such as `socket:[4711]`.
+/// The system's name for the socket of a connection between two local ports, such as
+/// `socket:[4711]`.
 fn socket_of(local: u16, remote: u16) -> Option<String> {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let port = |address: &str| u16::from_str_radix(address.rsplit_once(':')?.1, 16).ok();

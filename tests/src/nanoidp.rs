@@ -91,7 +91,7 @@ impl NanoIdp {
         make_connector(&server.client(), spec, CLIENT_SECRET).await;
     }
 
-    /// What a script of `tests/python/console` knows of it.
+    /// Its configuration for a script of `tests/python/console`.
     #[must_use]
     pub fn script_config(&self) -> Value {
         json!({
@@ -100,7 +100,7 @@ impl NanoIdp {
         })
     }
 
-    /// What it has logged so far.
+    /// The content of its log.
     #[must_use]
     pub fn logged(&self) -> String {
         std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! nginx in front of servers of ours: it ends TLS with a certificate of its own, and speaks TLS with the servers behind
-//! it, as an ingress does. Each request goes to the next server.
+//! nginx in front of Postern servers: it ends TLS with its own certificate, and speaks TLS with the
+//! servers behind it, as an ingress does. Each request goes to the next server.
 
 use std::os::fd::AsRawFd as _;
 use std::process::{Command, Stdio};
@@ -48,7 +48,7 @@ impl Nginx {
         nginx
     }
 
-    /// How what is behind it is reached through it.
+    /// The kubeconfig that reaches the servers behind it through nginx.
     #[must_use]
     pub fn kubeconfig(&self, behind: &Kubeconfig) -> Kubeconfig {
         self.proxy.kubeconfig(behind)
@@ -68,13 +68,13 @@ impl Drop for Nginx {
     }
 }
 
-/// Whatever is not said is nginx's own default, but for bodies of any length, streams that are not gathered, and
-/// upgrades.
+/// The configuration of nginx. Only three settings differ from nginx's defaults: bodies have any
+/// length, streams are not buffered, and upgrades are allowed.
 fn configuration(directory: &std::path::Path, port: u16, behind: &[&str]) -> String {
     let behind: Vec<String> = behind.iter().map(|address| format!("server {address};")).collect();
     let behind = behind.join(" ");
     let dir = directory.display();
-    // As root, the worker would become another user, who may not read our directory.
+    // As root, the worker would change to another user, which cannot read this directory.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
     format!(
         "daemon off;

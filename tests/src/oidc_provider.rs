@@ -26,7 +26,7 @@ pub enum ClaimsAt {
 #[derive(Debug)]
 pub struct OidcProvider {
     _child: Child,
-    /// It ends if it cannot print.
+    /// The open output of the provider. Without it, the provider would end.
     _output: Lines<BufReader<ChildStdout>>,
     home: Home,
     certificate: SelfSigned,
@@ -92,7 +92,7 @@ impl OidcProvider {
         make_connector(&server.client(), spec, CLIENT_SECRET).await;
     }
 
-    /// What a script of `tests/python/console` knows of it.
+    /// Its configuration for a script of `tests/python/console`.
     #[must_use]
     pub fn script_config(&self) -> Value {
         json!({
@@ -101,7 +101,7 @@ impl OidcProvider {
         })
     }
 
-    /// What it has logged so far.
+    /// The content of its log.
     #[must_use]
     pub fn logged(&self) -> String {
         std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default()

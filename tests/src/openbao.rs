@@ -75,7 +75,7 @@ impl OpenBao {
         format!("transit:http://127.0.0.1:{}/transit/keys/postern", self.port)
     }
 
-    /// Runs a command of its client, and returns what it prints.
+    /// Runs a command of its client. The result is the output.
     fn run(&self, words: &[&str]) -> Result<String, String> {
         let output = Command::new(program())
             .args(words)

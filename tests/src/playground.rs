@@ -1,6 +1,7 @@
-//! A small platform on this machine: a central server, two connected clusters with an agent each, and two virtual
-//! clusters, all of them servers of ours on loopback; and a kubeconfig for each way in. `cargo xtask playground`
-//! starts it. One of the clusters can be a real kube-apiserver.
+//! A small platform on this machine, with a kubeconfig for each way in: a central server, two
+//! connected clusters with an agent each, and two virtual clusters. All of them are Postern servers
+//! on loopback, but one of the clusters can be a real kube-apiserver. `cargo xtask playground`
+//! starts the platform.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use crate::objects::{CORE, GROUP, collection, make_kubeconfig, secret};
 use crate::rights::{RBAC_GROUP, allow, binding, role};
 use crate::{Agent, AgentSetup, ControlPlane, Home, Server, Setup, wait};
 
-/// The namespace of the objects that are tried out. Every server of ours has it.
+/// The namespace of the objects in the examples. Every Postern server has it.
 const NAMESPACE: &str = "platform";
 
 /// Everything that runs. Dropping it kills all of it.
@@ -34,7 +35,7 @@ pub struct Playground {
 /// The cluster `west`.
 #[derive(Debug)]
 enum West {
-    /// A server of ours.
+    /// A Postern server.
     Ours(Server),
     /// A kube-apiserver, which knows none of our kinds.
     Kubernetes(ControlPlane),
@@ -128,8 +129,9 @@ const WAYS: [(&str, &str, &[&str]); 9] = [
 ];
 
 impl Playground {
-    /// Starts everything in a directory, each part in one of its own. The cluster `west` is a real one if that is
-    /// wanted, of what `cargo xtask fetch --all` has brought.
+    /// Starts everything in a directory. Each part has its own subdirectory. With
+    /// `with_kubernetes`, the cluster `west` is a real one, from the downloads of `cargo xtask
+    /// fetch --all`.
     pub async fn start(home: Home, with_kubernetes: bool) -> Self {
         let at = |name: &str| Home::at(&home.path().join(name));
         let (of_west, member) =
@@ -296,7 +298,7 @@ fn kubeconfig_of_ada(home: &Home) -> PathBuf {
     home.path().join("ada/.kube/config")
 }
 
-/// Makes the user ada, who may use everything here, and logs them in.
+/// Creates the user ada with every right that the examples need, and logs the user in.
 async fn make_people(admin: &CliUser, home: &Home, central: &Server) {
     admin.ok(&["create", "user", "ada"]).await;
     for cluster in ["east", "west"] {

@@ -1,5 +1,5 @@
-//! A cluster with one pod, which speaks the protocols of exec, attach, cp and port-forward over SPDY and over
-//! WebSocket: a script of `tests/python`, and what of it a test wants to know.
+//! A cluster with one pod, which speaks the protocols of exec, attach, cp and port-forward over
+//! SPDY and over WebSocket. It is a script of `tests/python`, and reports its state to the tests.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ impl Pod {
             .args([directory.join("ca.pem"), directory.join("key.pem")])
             .arg(TOKEN)
             .arg(directory.join("files"))
-            // It imports scripts of that directory, and must leave nothing there.
+            // The script imports other scripts of that directory, and must leave nothing there.
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .stdin(Stdio::null())
             .stdout(output("stdout"))
@@ -70,7 +70,7 @@ impl Pod {
         self.directory.join("files")
     }
 
-    /// A line for each connection that was upgraded so far: what was asked for, and the protocol.
+    /// A line for each upgraded connection so far, with the request and the protocol.
     #[must_use]
     pub fn upgrades(&self) -> Vec<String> {
         self.read("stdout").lines().skip(1).map(str::to_owned).collect()

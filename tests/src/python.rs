@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::kubectl::repository;
 
-/// Python with the client: `POSTERN_TEST_PYTHON`, or the one that `cargo xtask fetch` made.
+/// Python with the client: `POSTERN_TEST_PYTHON`, or the environment that `cargo xtask fetch` made.
 #[must_use]
 pub fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("POSTERN_TEST_PYTHON") {

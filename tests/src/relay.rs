@@ -1,5 +1,5 @@
 //! A TCP proxy between client and server that can be disconnected. The client uses one address,
-//! whatever port the server has at the moment.
+//! even if the port of the server changes.
 
 use std::sync::{Arc, Mutex};
 

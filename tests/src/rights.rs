@@ -1,4 +1,4 @@
-//! Users, keys, roles and bindings: what tests about rights set up.
+//! Users, keys, roles and bindings: the objects that tests about rights set up.
 
 use serde_json::{Value, json};
 
@@ -62,7 +62,8 @@ pub fn binding(name: &str, namespace: Option<&str>, role: &str, group: &str) -> 
     })
 }
 
-/// Gives rules to a group, by a role and a binding of this name in a namespace or in the cluster.
+/// Grants rules to a group, with a role and a binding of this name in a namespace or in the
+/// cluster.
 pub async fn allow(admin: &Client, name: &str, namespace: Option<&str>, rules: Value, group: &str) {
     let made = admin.post(&rbac(namespace, "role")).json(&role(name, &rules)).send().await;
     made.expect(201);
@@ -70,7 +71,7 @@ pub async fn allow(admin: &Client, name: &str, namespace: Option<&str>, rules: V
     admin.post(&rbac(namespace, "rolebinding")).json(&bound).send().await.expect(201);
 }
 
-/// Takes away what [`allow`] gave, by removing the binding.
+/// Removes the binding that [`allow`] created.
 pub async fn disallow(admin: &Client, name: &str, namespace: Option<&str>) {
     let path = format!("{}/{name}", rbac(namespace, "rolebinding"));
     admin.delete(&path).send().await.expect(200);

@@ -108,7 +108,7 @@ impl Setup {
         Server::of(child, self.home.clone())
     }
 
-    /// Starts the server and waits until it is ready or has exited, whichever is first.
+    /// Starts the server and waits until it is ready or has exited.
     ///
     /// # Errors
     /// The result of the process, if it has exited.
@@ -121,7 +121,7 @@ impl Setup {
         }
     }
 
-    /// Starts the server and waits until it exits by itself.
+    /// Starts the server and waits until it exits.
     pub async fn run_to_end(self) -> Ended {
         let (out, err) = self.separate_output();
         let mut server = Server::of(self.spawn(&out, &err), self.home.clone());
@@ -190,8 +190,8 @@ impl Server {
         }
     }
 
-    /// Reads the kubeconfig again for each check, because each start writes the new port into it. With
-    /// the old port, there is no server, or one whose certificate is not from our authority.
+    /// Reads the kubeconfig again for each check, because each start writes the new port into it.
+    /// On the old port there is no server, or a server with a certificate of another authority.
     async fn ready_or_end(&mut self) -> Option<ExitStatus> {
         let result = wait::until("the server to be ready", async || {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -287,7 +287,7 @@ impl Drop for Server {
 /// The servers in addition to the first one.
 const OTHERS: usize = 2;
 
-/// What runs in addition to the first server. Dropping it ends all of it.
+/// The processes of a fleet in addition to the first server. Dropping it ends all of them.
 #[derive(Debug)]
 struct Fleet {
     nginx: Nginx,
@@ -307,7 +307,7 @@ impl Fleet {
     }
 }
 
-/// Whether a setup starts three servers: it serves, and has no store of its own.
+/// Whether a setup starts three servers: it runs `serve`, and names no store.
 fn is_fleet_wanted(setup: &Setup) -> bool {
     let arguments = &setup.arguments;
     std::env::var_os("POSTERN_TEST_FLEET").is_some()

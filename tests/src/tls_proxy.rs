@@ -1,4 +1,5 @@
-//! What the proxies have in common that end TLS in front of servers of ours: their socket, and how they are reached.
+//! The common part of the proxies that end TLS in front of Postern servers: their socket and their
+//! kubeconfig.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -24,12 +25,12 @@ pub(crate) fn inherited_listener() -> (TcpListener, u16) {
 }
 
 impl TlsProxy {
-    /// A proxy that was just started, whose certificate and log are in its directory.
+    /// A proxy that was just started. Its certificate and its log are in its directory.
     pub(crate) fn new(child: Child, directory: PathBuf, log: &'static str, port: u16) -> Self {
         Self { child, directory, log, port }
     }
 
-    /// Waits until the proxy answers for the server behind it. `name` is that of its program.
+    /// Waits until the proxy responds for the server behind it. `name` is the name of its program.
     pub(crate) async fn until_it_answers(&mut self, name: &str, behind: &Kubeconfig) {
         let client = crate::http::Client::new(&self.kubeconfig(behind));
         wait::until(&format!("{name} to answer"), async || {
@@ -41,7 +42,7 @@ impl TlsProxy {
         .await;
     }
 
-    /// How what is behind it is reached through it.
+    /// The kubeconfig that reaches the server behind it through the proxy.
     pub(crate) fn kubeconfig(&self, behind: &Kubeconfig) -> Kubeconfig {
         let own = format!("127.0.0.1:{}", self.port);
         Kubeconfig {

@@ -56,7 +56,7 @@ impl TransitEngine {
         self.server.authority()
     }
 
-    /// Accepts another token, and no more the one of before.
+    /// Accepts another token, and no longer the previous one.
     pub fn replace_token(&self, token: &str) {
         token.clone_into(&mut self.token.lock().unwrap());
     }

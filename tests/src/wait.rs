@@ -9,8 +9,7 @@ pub const DEADLINE: Duration = Duration::from_mins(1);
 /// The time between two checks of a condition.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Checks again and again until there is a value, and returns it. Panics with `what` after the
-/// deadline.
+/// Calls `check` again and again until it has a value. Panics with `what` after the deadline.
 pub async fn until<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {

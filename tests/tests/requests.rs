@@ -1,5 +1,5 @@
-//! The server's responses to requests: what each part of the API promises, who may do what, and what may never be
-//! in an answer or a log. One module for each suite.
+//! The server's responses to requests: the promises of each part of the API, the rights of each
+//! caller, and the secrecy of responses and logs. One module for each suite.
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 mod access;

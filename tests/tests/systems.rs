@@ -1,5 +1,5 @@
-//! The processes as a whole: starts, kills and restores, agents, streams, attacks on availability, and what operators
-//! observe of them. One module for each suite.
+//! The processes as a whole: starts, kills and restores, agents, streams, attacks on availability,
+//! and the data that operators observe of them. One module for each suite.
 #![expect(
     clippy::expect_used,
     clippy::unwrap_used,

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::build::{Profile, build_server};
 use crate::shell;
-use crate::suite::{Profile, build_server};
 
 /// The columns of a line of figures.
 const COLUMNS: [&str; 8] = [
@@ -44,7 +44,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     result
 }
 
-/// Lays out lines whose columns are apart by tabs.
+/// Lays out lines with columns that are separated by tabs.
 fn table(lines: &str) -> String {
     let figures = lines.lines().map(|line| line.split('\t').collect());
     let rows: Vec<Vec<_>> = std::iter::once(COLUMNS.to_vec()).chain(figures).collect();

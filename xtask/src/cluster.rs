@@ -1,5 +1,6 @@
-//! A real cluster's control plane for the tests of `--all`: etcd as Debian has packaged it, and kube-apiserver, which
-//! Debian has only as source. Both end up in `.cache/`; nothing of them is in the repository.
+//! A real cluster's control plane for the tests of `--all`: etcd as Debian has packaged it, and
+//! kube-apiserver, which Debian has only as source. Both end up in `.cache/`; the repository
+//! contains neither.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,7 +33,7 @@ const BUILD_PROGRAMS: &[(&str, &[&str], &str)] = &[
     ("dpkg-source", &["--version"], "dpkg-dev"),
 ];
 
-/// Fetches or builds what is missing.
+/// Fetches or builds the missing programs.
 pub(crate) fn fetch(root: &Path) -> Result<()> {
     let directory = root.join(".cache").join("cluster");
     std::fs::create_dir_all(&directory)?;
@@ -120,7 +121,7 @@ fn source(work: &Path) -> Result<PathBuf> {
     Ok(unpacked)
 }
 
-/// Replaces the library that does not work with Debian's Go by the one that Debian packages for it.
+/// Replaces the library that does not work with Debian's Go with Debian's own package of it.
 fn replace_reflect(work: &Path, source: &Path) -> Result<()> {
     let library = Path::new("usr/share/gocode/src").join(REFLECT_LIBRARY);
     let file = library.join("reflect2.go").to_string_lossy().into_owned();

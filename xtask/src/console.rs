@@ -12,24 +12,26 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 
 use crate::artefacts::npm::BUNDLED;
+use crate::build::{Profile, build_server};
 use crate::{fetch, shell};
 
-/// What the build makes and what npm installs: neither is a source.
+/// The output of the build and the packages of npm: neither is a source.
 const MADE: &[&str] = &["dist", "node_modules"];
 
 /// The page of the console, which every build writes.
 const PAGE: &str = "dist/index.html";
 
-/// The lock file, and its copy next to what was installed from it.
+/// The lock file, and its copy next to the packages that were installed from it.
 const LOCK: &str = "package-lock.json";
 const INSTALLED: &str = "node_modules/.installed-lock.json";
 
 /// How the server runs.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Builds the server in some seconds, without optimizations. It reads the console's files from console/dist.
+    /// Builds the program that users run, which takes some minutes more. Without it, the program is not optimized, and
+    /// reads the console's files from console/dist.
     #[arg(long)]
-    debug: bool,
+    release: bool,
     /// Flags of postern serve, such as --listen
     #[arg(last = true)]
     flags: Vec<OsString>,
@@ -38,29 +40,28 @@ pub(crate) struct Options {
 /// Builds the console and the server, and goes on as the server.
 pub(crate) fn serve(root: &Path, options: &Options) -> Result<()> {
     build(root)?;
-    println!("building the server: the first time takes some minutes");
-    let started = Instant::now();
-    // As cargo run --release builds it.
-    let mut command = shell::cargo();
-    command.current_dir(root).args(["build", "--bin", "postern"]);
-    if !options.debug {
-        command.arg("--release");
+    let profile = if options.release { Profile::Release } else { Profile::Debug };
+    match profile {
+        Profile::Debug => println!(
+            "building the server without optimizations, for trying it (--release builds the program that users run): the first \
+             time takes some minutes"
+        ),
+        Profile::Release => println!("building the server: the first time takes some minutes"),
     }
-    shell::run(&mut command)?;
+    let started = Instant::now();
+    let program = build_server(root, profile)?;
     println!("    done in {}", seconds(started.elapsed()));
-    let profile = if options.debug { "debug" } else { "release" };
-    let program = shell::target_directory(root)?.join(profile).join("postern");
     let error = Command::new(&program).arg("serve").args(&options.flags).exec();
     Err(error).with_context(|| format!("cannot start {}", program.display()))
 }
 
-/// Builds the console, unless no source is newer than what was built.
+/// Builds the console, unless the last build is newer than every source.
 pub(crate) fn build(root: &Path) -> Result<()> {
     let console = root.join("console");
     ensure!(console.join("package.json").exists(), "there is no console/package.json");
     let built = modified(&console.join(PAGE));
     let is_newest = |built| newest_source(&console).is_none_or(|source| source <= built);
-    // What is installed anew does not say which packages are in the console.
+    // A new installation does not say which packages are in the console.
     if built.is_some_and(is_newest) && console.join(BUNDLED).exists() {
         println!("the console is up to date");
         return Ok(());

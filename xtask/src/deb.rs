@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::shell;
 
-/// The version of cargo-deb, whose own lock file pins its dependencies.
+/// The version of cargo-deb. Its own lock file pins its dependencies.
 const CARGO_DEB_VERSION: &str = "3.8.0";
 
 /// A shell, and the file with its completions in the package.
@@ -24,7 +24,7 @@ pub(crate) fn make(root: &Path, binary: &Path) -> Result<PathBuf> {
     let mut command = Command::new(cargo_deb);
     command.current_dir(root).env("CARGO_TARGET_DIR", &stage);
     command.args(["--no-build", "--no-strip", "--locked", "--package", "postern"]);
-    // The times of the files: those of the commit, so that two builds of it are equal.
+    // The files get the time of the commit, so that two builds of it are equal.
     if let Ok(time) =
         shell::output_of(Command::new("git").current_dir(root).args(["log", "-1", "--format=%ct"]))
     {

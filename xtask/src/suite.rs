@@ -4,19 +4,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
+use crate::build::{Profile, build_server};
 use crate::{cluster, console, deb, fetch, instructions, layout, shell};
 
 /// The test programs that run only when they are named: with `--all`. They need programs that are not fetched
 /// for the other tests.
 const ONLY_WITH_ALL: [&str; 3] = ["every_artefact", "every_client", "every_way"];
 
-/// Fetches what is needed and runs every check; stops at the first that fails. With `all` also the clients of
-/// every age, and every way to a cluster.
+/// Fetches the tools and runs every check; stops at the first that fails. With `all` it also runs
+/// the clients of every age, and every way to a cluster.
 pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
-    let mut steps = Steps::new(if quick { 8 } else { 12 + 6 * usize::from(all) });
+    let mut steps = Steps::new(if quick { 8 } else { 10 + 7 * usize::from(all) });
     let tools = steps.take("fetch what the tests need", || fetch_what_is_needed(root, all))?;
     steps.take("build the web console", || {
         console::build(root)?;
@@ -26,15 +27,15 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     steps.take("lints", || {
         let words = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
         shell::run(shell::cargo().args(words))?;
-        // Targets that do not run by default are not among all targets. The whole workspace is
-        // checked, because other features would have the dependencies checked anew.
+        // Targets that do not run by default are not part of all targets. The whole workspace is
+        // checked, because a change of features would check the dependencies again.
         let mut command = shell::cargo();
         command.args(["clippy", "--workspace"]).args(only_with_all_words());
         shell::run(command.args(["--", "-D", "warnings"]))
     })?;
     steps.take("layout", || layout::check(root))?;
     let binary = steps.take("build the server", || build_server(root, Profile::Debug))?;
-    // As in the README: it has to know which program is meant.
+    // As in the README: cargo has to choose this program without its name.
     shell::run(shell::cargo().args(["run", "--quiet", "--", "--version"]))?;
     let mut counts = Counts::default();
     steps.take("build the tests", || build_tests(&tools, &binary))?;
@@ -55,18 +56,21 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
         steps.take("export of traces", || export_of_traces(&mut counts))?;
     }
     if !quick {
-        steps.take("documentation's examples", || doc_tests(&mut counts))?;
         steps.take("documentation", documentation)?;
         steps.take("licences and sources of dependencies", || dependencies(&mut counts))?;
+    }
+    if all {
         // Last: its build takes the processors that tests would be slow without.
-        steps.take("instructions", || instructions::check(root, all))?;
+        steps
+            .take("instructions", || instructions::run(root, &instructions::Options::default()))?;
     }
     steps.print();
     println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     Ok(())
 }
 
-/// Fetches what the tests need; with `all` also what only `cargo xtask test --all` runs.
+/// Fetches the tools of the tests. With `all` it also fetches those that only `cargo xtask test
+/// --all` runs.
 pub(crate) fn fetch_what_is_needed(root: &Path, all: bool) -> Result<fetch::Tools> {
     let tools = fetch::everything(root, all)?;
     if all {
@@ -124,8 +128,8 @@ struct Counts {
 }
 
 impl Counts {
-    /// Adds what a closing line of nextest (`Summary [1.2s] 3 tests run: 3 passed, 1 skipped`) or
-    /// of cargo's own runner (`test result: ok. 3 passed; 0 failed; 1 ignored; …`) says.
+    /// Adds the counts of a closing line of nextest (`Summary [1.2s] 3 tests run: 3 passed, 1
+    /// skipped`) or of cargo's own runner (`test result: ok. 3 passed; 0 failed; 1 ignored; …`).
     fn read(&mut self, line: &str) {
         let line = line.trim_start();
         if !line.starts_with("Summary [") && !line.starts_with("test result:") {
@@ -145,35 +149,6 @@ impl Counts {
     }
 }
 
-/// A profile of cargo.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Profile {
-    /// The profile that developers build.
-    Debug,
-    /// The profile that users run.
-    Release,
-}
-
-/// Builds the binary once, with the features that the test build has. Returns its path.
-pub(crate) fn build_server(root: &Path, profile: Profile) -> Result<PathBuf> {
-    let mut command = shell::cargo();
-    // The examples are servers, too, which tests start.
-    command.args(["build", "--workspace", "--bin", "postern", "--examples"]);
-    let directory = match profile {
-        Profile::Debug => "debug",
-        Profile::Release => {
-            command.arg("--release");
-            "release"
-        }
-    };
-    shell::run(&mut command)?;
-    let binary = shell::target_directory(root)?.join(directory).join("postern");
-    if !binary.exists() {
-        bail!("the build left no {}", binary.display());
-    }
-    Ok(binary)
-}
-
 /// Builds the server with the feature `otel`, and returns its path. The binary stays the one without the feature.
 fn build_exporter(root: &Path, binary: &Path) -> Result<PathBuf> {
     let mut command = shell::cargo();
@@ -185,7 +160,8 @@ fn build_exporter(root: &Path, binary: &Path) -> Result<PathBuf> {
     Ok(exporter)
 }
 
-/// Builds the commit before this one, in a directory of its own, and returns the path of its server.
+/// Builds the commit before this one, in a separate directory. The result is the path of its
+/// server.
 fn build_previous(root: &Path) -> Result<PathBuf> {
     let directory = shell::target_directory(root)?.join("previous");
     let (source, archive) = (directory.join("source"), directory.join("source.tar"));
@@ -197,7 +173,8 @@ fn build_previous(root: &Path) -> Result<PathBuf> {
     git.args(["archive", "--output"]).arg(&archive).arg("HEAD~1").current_dir(root);
     shell::run(&mut git)
         .context("the commit before is needed: get the history with `git fetch --unshallow`")?;
-    // The times of the files are those of now. Otherwise cargo would take them for those of the last build.
+    // The files get the present time. Otherwise cargo would confuse them with the files of the last
+    // build.
     shell::run(Command::new("tar").arg("-xmf").arg(&archive).arg("-C").arg(&source))?;
     let mut command = shell::cargo();
     command.args(["build", "--workspace", "--bin", "postern", "--target-dir"]);
@@ -284,7 +261,7 @@ struct Made<'a> {
     previous: &'a Path,
 }
 
-/// Runs the test programs that are not among those that run by default.
+/// Runs the test programs that do not run by default.
 fn only_with_all(
     tools: &fetch::Tools,
     binary: &Path,
@@ -315,12 +292,6 @@ fn export_of_traces(counts: &mut Counts) -> Result<()> {
     let mut tests = shell::cargo();
     tests.arg("test").args(otel).args(["--lib", "--tests"]);
     shell::run_watching(&mut tests, false, |line| counts.read(line))
-}
-
-fn doc_tests(counts: &mut Counts) -> Result<()> {
-    let mut command = shell::cargo();
-    command.args(["test", "--workspace", "--doc"]);
-    shell::run_watching(&mut command, false, |line| counts.read(line))
 }
 
 fn documentation() -> Result<()> {

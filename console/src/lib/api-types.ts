@@ -71,14 +71,14 @@ export interface components {
         "io.k8s.api.authorization.v1.SubjectAccessReviewStatus": {
             /** @description Whether the request is allowed. */
             allowed?: boolean;
-            /** @description Whether the request is denied, whatever else allows it. */
+            /** @description Whether the request is denied, even if something else allows it. */
             denied?: boolean;
             /** @description The error, if the decision could not be made. */
             evaluationError?: string;
             /** @description Why the request is allowed or not. */
             reason?: string;
         };
-        /** @description One rule of a Role: what it allows. Rules only ever add. */
+        /** @description One rule of a Role: the permissions that it gives. Rules only ever add. */
         "io.k8s.api.rbac.v1.PolicyRule": {
             /** @description API groups; the empty text is the core group, `*` every group. */
             apiGroups?: string[];
@@ -165,7 +165,7 @@ export interface components {
         };
         /** @description The fields that one manager set on the object, by one operation. */
         "io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry": {
-            /** @description The group and version in whose terms the fields are named. */
+            /** @description The group and version that the fields are named in. */
             apiVersion?: string;
             /** @description The form of the field set: only `FieldsV1` exists. */
             fieldsType?: string;
@@ -282,7 +282,7 @@ export interface components {
             apiVersion?: string;
             /**
              * Format: uint16
-             * @description The HTTP status code, repeated for watches, whose response code was sent earlier.
+             * @description The HTTP status code, repeated for watches. The response code of a watch was sent earlier.
              */
             code?: number;
             /** @description Which object is meant, and the causes. */
@@ -330,7 +330,10 @@ export interface components {
          * @description A point in time in RFC 3339 form and UTC, to the second.
          */
         "io.k8s.apimachinery.pkg.apis.meta.v1.Time": string;
-        /** @description A record: what is known of one request at one stage. The fields are Kubernetes', without the bodies. */
+        /**
+         * @description A record: the facts about one request at one stage. The fields are Kubernetes', without the
+         *     bodies.
+         */
         "io.k8s.apiserver.pkg.apis.audit.v1.Event": {
             /** @description Further facts about the request. */
             annotations?: {
@@ -434,13 +437,20 @@ export interface components {
              *     `charts`, which other clients send, have no effect.
              */
             subresources?: string[];
-            /** @description Names of the teams whose members get the verbs. A caller who adds one needs `bind` on that team. */
+            /**
+             * @description Names of the teams. Their members get the verbs. A caller that adds one needs `bind` on that
+             *     team.
+             */
             teams?: string[];
-            /** @description Names of the users who get the verbs; `*` is every user. A caller who adds one needs `bind` on that user. */
+            /**
+             * @description Names of the users that get the verbs; `*` is every user. A caller that adds one needs
+             *     `bind` on that user.
+             */
             users?: string[];
             /**
-             * @description Verbs that the rule gives: those of the API, and those of the platform, such as `use` for requests through the
-             *     gateway. `*` is every verb. A caller who adds a verb must hold it on the object.
+             * @description Verbs that the rule gives: those of the API, and those of the platform, such as `use` for
+             *     requests through the gateway. `*` is every verb. A caller that adds a verb must hold it on
+             *     the object.
              */
             verbs: ("*" | "get" | "list" | "watch" | "create" | "update" | "patch" | "delete" | "deletecollection" | "use" | "bind" | "escalate" | "impersonate" | "makeowner" | "createkey" | "getkey" | "updatekey" | "deletekey")[];
         };
@@ -565,9 +575,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.AccessPreviewSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.AccessPreviewStatus"];
         };
         /** @description A list of AccessPreview. */
@@ -595,7 +605,7 @@ export interface components {
         "sh.platform.management.v1.AccessPreviewStatus": {
             /** @description The decision about each request, in the order of the requests. */
             results?: components["schemas"]["sh.platform.management.v1.PreviewedRequest"][];
-            /** @description What the scope of the preview means. */
+            /** @description The meaning of the scope of the preview. */
             scope?: components["schemas"]["sh.platform.management.v1.PreviewedScope"];
         };
         /** @description A cluster. */
@@ -619,9 +629,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.AgentConfigSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.NoStatus"];
         };
         /** @description Everything that an agent needs to decide without asking. */
@@ -784,9 +794,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.ClusterSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.ClusterStatus"];
         };
         /** @description ClusterEndpoint says where the agent of a connected cluster is reached directly. */
@@ -803,9 +813,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.ClusterEndpointSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.NoStatus"];
         };
         /** @description The endpoint. */
@@ -836,12 +846,15 @@ export interface components {
             };
             /** @description The name of the Cluster. */
             name?: string;
-            /** @description The uid of the Cluster, for callers who may get it. */
+            /** @description The uid of the Cluster, for callers that may get it. */
             uid?: string;
         };
-        /** @description How the cluster is reached, its owner, and who has access to it. */
+        /** @description How the cluster is reached, its owner, and its access rules. */
         "sh.platform.management.v1.ClusterSpec": {
-            /** @description Access rules: who else gets which verbs on this object. At most 30; the owner needs none. */
+            /**
+             * @description Access rules: the other users and teams that get verbs on this object. At most 30; the owner
+             *     needs none.
+             */
             access?: components["schemas"]["sh.platform.management.v1.Access"][];
             /** @description The kubeconfig of the cluster. Without it, the agent of the cluster connects to it. */
             config?: components["schemas"]["sh.platform.management.v1.KubeconfigRef"];
@@ -854,7 +867,7 @@ export interface components {
             description?: string;
             /** @description Name shown to people. */
             displayName?: string;
-            /** @description The user or team that holds every verb on this object. Default: the caller who creates it. */
+            /** @description The user or team that holds every verb on this object. Default: the caller that creates it. */
             owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
         };
         /** @description The observed state of the cluster. */
@@ -874,7 +887,7 @@ export interface components {
         };
         /** @description The name for people, and the purpose of a Cluster. */
         "sh.platform.management.v1.ClusterSummary": {
-            /** @description The purpose of the cluster, for callers who may get it. */
+            /** @description The purpose of the cluster, for callers that may get it. */
             description?: string;
             /** @description Name shown to people. */
             displayName?: string;
@@ -907,12 +920,12 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.ConnectorSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.Conditions"];
         };
-        /** @description The users who may log in. Exactly one field is set. */
+        /** @description The users that may log in. Exactly one field is set. */
         "sh.platform.management.v1.ConnectorAllow": {
             /** @description Users with an e-mail address in one of these domains, if the provider has verified it. */
             emailDomains?: string[];
@@ -941,7 +954,7 @@ export interface components {
         };
         /** @description The identity provider, and what its users may do here. */
         "sh.platform.management.v1.ConnectorSpec": {
-            /** @description The users who may log in. Required. */
+            /** @description The users that may log in. Required. */
             allow?: components["schemas"]["sh.platform.management.v1.ConnectorAllow"];
             /** @description The certificate authorities of the provider, in PEM and then in base64. By default, those of the system. */
             caData?: string;
@@ -1008,7 +1021,7 @@ export interface components {
              *     the endpoint's when it is absent, and refuses any other.
              */
             apiVersion?: string;
-            /** @description What was checked. */
+            /** @description The results of the checks. */
             checks?: components["schemas"]["sh.platform.management.v1.ConnectorTestCheck"][];
             /**
              * @description The kind of this object, in CamelCase. If it is absent, the server takes the kind of the endpoint. Cannot be
@@ -1021,14 +1034,20 @@ export interface components {
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
             /** @description The redirect URI to register at the identity provider. */
             redirectURI?: string;
-            /** @description The address of a trial login. It shows the claims and the teams of the person who logs in, and begins no session. */
+            /**
+             * @description The address of a trial login. It shows the claims and the teams of the person that logs in,
+             *     and begins no session.
+             */
             trialURL?: string;
         };
         /** @description One check. */
         "sh.platform.management.v1.ConnectorTestCheck": {
-            /** @description What was found, or why it failed. */
+            /** @description The finding, or the reason of the failure. */
             message?: string;
-            /** @description What was checked: `Enabled`, `Discovery`, `Keys`, `ClientSecret`, `UserInfo` or `UserNames`. */
+            /**
+             * @description The name of the check: `Enabled`, `Discovery`, `Keys`, `ClientSecret`, `UserInfo` or
+             *     `UserNames`.
+             */
             name?: string;
             /** @description Whether it is as it must be. */
             passed?: boolean;
@@ -1047,9 +1066,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.DirectClusterEndpointTokenSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.DirectClusterEndpointTokenStatus"];
         };
         /** @description A list of DirectClusterEndpointToken. */
@@ -1063,7 +1082,7 @@ export interface components {
             /** @description The metadata of the list: its version, and the token for the next page. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"];
         };
-        /** @description The lifetime of the token, and what it may access. */
+        /** @description The lifetime and the maximum access of the token. */
         "sh.platform.management.v1.DirectClusterEndpointTokenSpec": {
             /** @description Deprecated: means `scope.rules`. */
             rules?: components["schemas"]["sh.platform.management.v1.ScopeRule"][];
@@ -1087,14 +1106,17 @@ export interface components {
          */
         "sh.platform.management.v1.ExtraAccess": {
             /**
-             * @description A role that clients send. All values mean the verbs `get` and `use`. The cluster itself decides what a user may do
-             *     in it.
+             * @description A role that clients send. All values mean the verbs `get` and `use`. The cluster itself
+             *     decides about the permissions of a user in it.
              * @enum {string}
              */
             clusterRole?: "" | "loft-cluster-space-admin" | "loft-cluster-space-default" | "platform-cluster-space-admin";
-            /** @description Names of the teams whose members get access. A caller who adds one needs `bind` on that team. */
+            /**
+             * @description Names of the teams. Their members get access. A caller that adds one needs `bind` on that
+             *     team.
+             */
             teams?: string[];
-            /** @description Names of the users; `*` is every user. A caller who adds one needs `bind` on that user. */
+            /** @description Names of the users; `*` is every user. A caller that adds one needs `bind` on that user. */
             users?: string[];
         };
         /** @description The identity that a caller wants to impersonate: the content of Kubernetes' `Impersonate-` headers. */
@@ -1110,7 +1132,7 @@ export interface components {
             /** @description The user's name; never empty in a valid request. */
             user?: string;
         };
-        /** @description The state of an instance, and what the caller may do with it. */
+        /** @description The state of an instance, and the caller's permissions on it. */
         "sh.platform.management.v1.InstanceStatus": {
             /** @description Whether the caller may change it. Only with `?extended=true`. */
             readonly canUpdate?: boolean;
@@ -1191,9 +1213,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.OwnedAccessKeySpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.OwnedAccessKeyStatus"];
         };
         /** @description A list of OwnedAccessKey. */
@@ -1261,14 +1283,17 @@ export interface components {
              * @enum {string}
              */
             type: "User" | "Login" | "Other" | "Reset" | "OIDCRefreshToken" | "NetworkPeer" | "Workspace";
-            /** @description The User who owns the key. Exactly one of user, team and subject is set; by default the caller's own user or team. */
+            /**
+             * @description The User that owns the key. Exactly one of user, team and subject is set; by default the
+             *     caller's own user or team.
+             */
             user?: string;
         };
         /** @description The facts that the server adds about the key's use. */
         "sh.platform.management.v1.OwnedAccessKeyStatus": {
             /**
-             * @description The uid of the user or team who disabled the key, while it is disabled. Set by the server. It is empty if another
-             *     identity disabled the key, or an older version of the server.
+             * @description The uid of the user or team that disabled the key, while it is disabled. Set by the server.
+             *     It is empty if another identity disabled the key, or an older version of the server.
              */
             disabledByUid?: string;
             /** @description When the key was used last, accurate to about a minute. Set by the server. */
@@ -1298,10 +1323,10 @@ export interface components {
             missingRule?: components["schemas"]["sh.platform.management.v1.MissingRule"];
             /** @description The smallest addition to the scope of the key that would allow it. */
             missingScope?: components["schemas"]["sh.platform.management.v1.Scope"];
-            /** @description What gives the permission, or what is missing, for people. */
+            /** @description The source of the permission, or the missing permission, for people. */
             reason?: string;
         };
-        /** @description What a key with a scope could do. */
+        /** @description The requests that a key with a scope could send. */
         "sh.platform.management.v1.PreviewedScope": {
             /** @description The names of the connected clusters that it reaches, if not every one; at most 1,000. */
             clusters?: string[];
@@ -1309,7 +1334,7 @@ export interface components {
             contained?: boolean;
             /** @description Whether the key reaches every connected cluster, also later ones. */
             everyCluster?: boolean;
-            /** @description The kinds of this server on whose objects the key could do something. */
+            /** @description The kinds of this server with objects on which the key could do something. */
             kinds?: components["schemas"]["sh.platform.management.v1.ReachedKind"][];
             /** @description The first entry that is not contained, for people. */
             notContained?: string;
@@ -1335,12 +1360,12 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.ProjectSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.Conditions"];
         };
-        /** @description A Cluster, without its kubeconfig and who has access to it. */
+        /** @description A Cluster, without its kubeconfig and its access rules. */
         "sh.platform.management.v1.ProjectCluster": {
             /** @description `management.platform.sh/v1`. */
             apiVersion?: string;
@@ -1350,7 +1375,7 @@ export interface components {
             metadata?: components["schemas"]["sh.platform.management.v1.ClusterMetadata"];
             /** @description The display name and the purpose of the cluster. */
             spec?: components["schemas"]["sh.platform.management.v1.ClusterSummary"];
-            /** @description The observed state of the cluster. Callers who may not get it see the phase alone. */
+            /** @description The observed state of the cluster. Callers that may not get it see the phase alone. */
             status?: components["schemas"]["sh.platform.management.v1.ClusterStatus"];
         };
         /** @description ProjectClusters is the clusters that a project may use. */
@@ -1438,9 +1463,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.ProjectSecretSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.Conditions"];
         };
         /** @description A list of ProjectSecret. */
@@ -1454,9 +1479,12 @@ export interface components {
             /** @description The metadata of the list: its version, and the token for the next page. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"];
         };
-        /** @description The secret data, its owner, and who has access to it. */
+        /** @description The secret data, its owner, and its access rules. */
         "sh.platform.management.v1.ProjectSecretSpec": {
-            /** @description Access rules: who else gets which verbs on this object. At most 30; the owner needs none. */
+            /**
+             * @description Access rules: the other users and teams that get verbs on this object. At most 30; the owner
+             *     needs none.
+             */
             access?: components["schemas"]["sh.platform.management.v1.Access"][];
             /**
              * @description The secret data. Keys consist of alphanumeric characters, `-`, `_` or `.`; values are
@@ -1469,17 +1497,17 @@ export interface components {
             description?: string;
             /** @description Name shown to people. */
             displayName?: string;
-            /** @description The user or team that holds every verb on this object. Default: the caller who creates it. */
+            /** @description The user or team that holds every verb on this object. Default: the caller that creates it. */
             owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
             /**
-             * @description Secret data as text. Write-only: it is written into `data`, over what is there, and never
-             *     returned.
+             * @description Secret data as text. Write-only: it is written into `data`, over the present values, and
+             *     never returned.
              */
             stringData?: {
                 [key: string]: string;
             };
         };
-        /** @description The members, clusters and quotas of the project, its owner, and who has access to it. */
+        /** @description The members, clusters and quotas of the project, its owner, and its access rules. */
         "sh.platform.management.v1.ProjectSpec": {
             /** @description Access rules: the users and teams that get verbs on the project itself. */
             access?: components["schemas"]["sh.platform.management.v1.Access"][];
@@ -1499,7 +1527,7 @@ export interface components {
             displayName?: string;
             /** @description The members of the project, with their roles in its namespace. */
             members?: components["schemas"]["sh.platform.management.v1.Member"][];
-            /** @description The user or team that holds every verb on this object. Default: the caller who creates it. */
+            /** @description The user or team that holds every verb on this object. Default: the caller that creates it. */
             owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
             /**
              * @description The quotas of the project. Keys are `virtualclusterinstances`, `spaceinstances` and `projectsecrets`; values are decimal
@@ -1545,7 +1573,7 @@ export interface components {
                 [key: string]: string;
             };
         };
-        /** @description A kind on whose objects a key could do something. */
+        /** @description A kind with objects on which a key could do something. */
         "sh.platform.management.v1.ReachedKind": {
             /** @description The verbs that it would have on every object. */
             all?: string[];
@@ -1578,9 +1606,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.ResourceAccessReviewSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.ResourceAccessReviewStatus"];
         };
         /** @description A list of ResourceAccessReview. */
@@ -1617,7 +1645,7 @@ export interface components {
             complete?: boolean;
             /** @description Why the list may be incomplete. */
             incompleteReason?: string;
-            /** @description All who can. */
+            /** @description All subjects with the permission. */
             subjects?: components["schemas"]["sh.platform.management.v1.AllowedSubject"][];
         };
         /** @description A virtual cluster that a rule is for. */
@@ -1751,7 +1779,7 @@ export interface components {
         };
         /** @description The fields of a secret's spec except `data`. */
         "sh.platform.management.v1.SecretSpecWithoutData": {
-            /** @description Access rules: who else gets which verbs on the secret. */
+            /** @description Access rules: the other users and teams that get verbs on the secret. */
             access?: components["schemas"]["sh.platform.management.v1.Access"][];
             /** @description The purpose of the secret. */
             description?: string;
@@ -1774,9 +1802,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.SelfSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.SelfStatus"];
         };
         /** @description A list of Self. */
@@ -1835,9 +1863,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["io.k8s.api.authorization.v1.SelfSubjectAccessReviewSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["io.k8s.api.authorization.v1.SubjectAccessReviewStatus"];
         };
         /** @description A list of SelfSubjectAccessReview. */
@@ -1865,9 +1893,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.SharedSecretSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.NoStatus"];
         };
         /** @description A list of SharedSecret. */
@@ -1881,9 +1909,12 @@ export interface components {
             /** @description The metadata of the list: its version, and the token for the next page. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"];
         };
-        /** @description The secret data, its owner, and who has access to it. */
+        /** @description The secret data, its owner, and its access rules. */
         "sh.platform.management.v1.SharedSecretSpec": {
-            /** @description Access rules: who else gets which verbs on this object. At most 30; the owner needs none. */
+            /**
+             * @description Access rules: the other users and teams that get verbs on this object. At most 30; the owner
+             *     needs none.
+             */
             access?: components["schemas"]["sh.platform.management.v1.Access"][];
             /**
              * @description The secret data. Keys consist of alphanumeric characters, `-`, `_` or `.`; values are
@@ -1896,11 +1927,11 @@ export interface components {
             description?: string;
             /** @description Name shown to people. */
             displayName?: string;
-            /** @description The user or team that holds every verb on this object. Default: the caller who creates it. */
+            /** @description The user or team that holds every verb on this object. Default: the caller that creates it. */
             owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
             /**
-             * @description Secret data as text. Write-only: it is written into `data`, over what is there, and never
-             *     returned.
+             * @description Secret data as text. Write-only: it is written into `data`, over the present values, and
+             *     never returned.
              */
             stringData?: {
                 [key: string]: string;
@@ -1927,9 +1958,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.SpaceInstanceSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.InstanceStatus"];
         };
         /** @description A list of SpaceInstance. */
@@ -1943,11 +1974,17 @@ export interface components {
             /** @description The metadata of the list: its version, and the token for the next page. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"];
         };
-        /** @description Where the space is, its owner, and who has access to it. */
+        /** @description Where the space is, its owner, and its access rules. */
         "sh.platform.management.v1.SpaceInstanceSpec": {
-            /** @description Access rules: who else gets which verbs on this object. At most 30; the owner needs none. */
+            /**
+             * @description Access rules: the other users and teams that get verbs on this object. At most 30; the owner
+             *     needs none.
+             */
             access?: components["schemas"]["sh.platform.management.v1.Access"][];
-            /** @description Where the space is. No two instances are at the same place. A caller who sets it needs `use` on the cluster. */
+            /**
+             * @description Where the space is. No two instances are at the same place. A caller that sets it needs
+             *     `use` on the cluster.
+             */
             clusterRef?: components["schemas"]["sh.platform.management.v1.SpaceRef"];
             /** @description The purpose of the space. */
             description?: string;
@@ -1958,7 +1995,7 @@ export interface components {
              *     most 30.
              */
             extraAccessRules?: components["schemas"]["sh.platform.management.v1.ExtraAccess"][];
-            /** @description The user or team that holds every verb on this object. Default: the caller who creates it. */
+            /** @description The user or team that holds every verb on this object. Default: the caller that creates it. */
             owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
         };
         /** @description Where a space is. */
@@ -1982,9 +2019,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["io.k8s.api.authorization.v1.SubjectAccessReviewSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["io.k8s.api.authorization.v1.SubjectAccessReviewStatus"];
         };
         /** @description A list of SubjectAccessReview. */
@@ -2012,9 +2049,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.TeamSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.TeamStatus"];
         };
         /** @description A team, in short. */
@@ -2041,16 +2078,22 @@ export interface components {
             description?: string;
             /** @description Name shown to people. */
             displayName?: string;
-            /** @description Groups that the members of the team are in, as roles name them. A caller who adds one needs `impersonate` on it. */
+            /**
+             * @description Groups that the members of the team are in, as roles name them. A caller that adds one needs
+             *     `impersonate` on it.
+             */
             groups?: string[];
             /**
-             * @description Groups of single sign-on whose members are in the team, such as `corp:shop` for the group `shop` of the connector
-             *     `corp`. A caller who adds one needs `bind` on the team.
+             * @description Groups of single sign-on with members that are in the team, such as `corp:shop` for the
+             *     group `shop` of the connector `corp`. A caller that adds one needs `bind` on the team.
              */
             ssoGroups?: string[];
             /** @description Name for login. */
             username?: string;
-            /** @description Names of the users who are in the team. A caller who adds one needs `bind` on the team, and `get` or `bind` on the user. */
+            /**
+             * @description Names of the users in the team. A caller that adds one needs `bind` on the team, and `get`
+             *     or `bind` on the user.
+             */
             users?: string[];
         };
         /** @description The facts that the server adds. */
@@ -2075,9 +2118,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.TrustedIssuerSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.NoStatus"];
         };
         /** @description A list of TrustedIssuer. */
@@ -2110,8 +2153,9 @@ export interface components {
             /** @description The issuer, exactly as its tokens name it. Required. For `GitHubActions`, the default is the issuer of github.com. */
             issuer?: string;
             /**
-             * @description The SHA-256 thumbprints (RFC 7638, base64url) of the keys that sign the tokens of `cluster`, at most 20. Required with
-             *     `cluster`: what the cluster or its agent says about its keys is not trusted by itself.
+             * @description The SHA-256 thumbprints (RFC 7638, base64url) of the keys that sign the tokens of `cluster`,
+             *     at most 20. Required with `cluster`: the statements of the cluster or its agent about its
+             *     keys are not enough to trust them.
              */
             keyThumbprints?: string[];
             /**
@@ -2134,9 +2178,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.UserSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.UserStatus"];
         };
         /** @description An identity at a provider. */
@@ -2202,13 +2246,16 @@ export interface components {
             displayName?: string;
             /** @description E-mail address. */
             email?: string;
-            /** @description Groups that the user is in, as roles name them. A caller who adds one needs `impersonate` on it. */
+            /**
+             * @description Groups that the user is in, as roles name them. A caller that adds one needs `impersonate`
+             *     on it.
+             */
             groups?: string[];
             /** @description A picture for pages: a URL or data. This server does not use it. */
             icon?: string;
             /**
-             * @description The identities at providers of single sign-on with which the user logs in. No other user has one of them. A caller
-             *     who changes them needs `impersonate` on all users and groups.
+             * @description The identities at providers of single sign-on with which the user logs in. No other user has
+             *     one of them. A caller that changes them needs `impersonate` on all users and groups.
              */
             identities?: components["schemas"]["sh.platform.management.v1.UserIdentity"][];
             /**
@@ -2238,9 +2285,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.VirtualClusterInstanceSpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.InstanceStatus"];
         };
         /** @description A list of VirtualClusterInstance. */
@@ -2254,11 +2301,17 @@ export interface components {
             /** @description The metadata of the list: its version, and the token for the next page. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"];
         };
-        /** @description Where the virtual cluster is, its owner, and who has access to it. */
+        /** @description Where the virtual cluster is, its owner, and its access rules. */
         "sh.platform.management.v1.VirtualClusterInstanceSpec": {
-            /** @description Access rules: who else gets which verbs on this object. At most 30; the owner needs none. */
+            /**
+             * @description Access rules: the other users and teams that get verbs on this object. At most 30; the owner
+             *     needs none.
+             */
             access?: components["schemas"]["sh.platform.management.v1.Access"][];
-            /** @description Where the virtual cluster is. No two instances are at the same place. A caller who sets it needs `use` on the cluster. */
+            /**
+             * @description Where the virtual cluster is. No two instances are at the same place. A caller that sets it
+             *     needs `use` on the cluster.
+             */
             clusterRef?: components["schemas"]["sh.platform.management.v1.VirtualClusterRef"];
             /** @description The kubeconfig of the virtual cluster. Without it, the agent of its cluster connects to it. */
             config?: components["schemas"]["sh.platform.management.v1.KubeconfigRef"];
@@ -2271,7 +2324,7 @@ export interface components {
              *     most 30.
              */
             extraAccessRules?: components["schemas"]["sh.platform.management.v1.ExtraAccess"][];
-            /** @description The user or team that holds every verb on this object. Default: the caller who creates it. */
+            /** @description The user or team that holds every verb on this object. Default: the caller that creates it. */
             owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
         };
         /** @description Where a virtual cluster is. */
@@ -2297,9 +2350,9 @@ export interface components {
             kind?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
-            /** @description The desired state: what clients write. */
+            /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.WorkloadIdentitySpec"];
-            /** @description The observed state: what the server writes. */
+            /** @description The observed state, which the server writes. */
             status?: components["schemas"]["sh.platform.management.v1.WorkloadIdentityStatus"];
         };
         /** @description A list of WorkloadIdentity. */
@@ -2313,7 +2366,7 @@ export interface components {
             /** @description The metadata of the list: its version, and the token for the next page. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"];
         };
-        /** @description The tokens, and what a workload that has one gets. */
+        /** @description The tokens, and the access that a workload with such a token gets. */
         "sh.platform.management.v1.WorkloadIdentitySpec": {
             /** @description The purpose of the workload. */
             description?: string;
@@ -2334,7 +2387,10 @@ export interface components {
              * @default 100
              */
             maxLive: number;
-            /** @description The user or team whose keys the workload gets. The caller needs `createkey` on it. By default the caller's own. */
+            /**
+             * @description The user or team that owns the keys of the workload. The caller needs `createkey` on it. By
+             *     default the caller's own.
+             */
             owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
             /** @description The maximum access of the keys. Required. */
             scope?: components["schemas"]["sh.platform.management.v1.Scope"];

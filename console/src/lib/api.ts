@@ -57,6 +57,14 @@ export function observe(used: Observer, unauthorized: UnauthorizedHandler): void
   onUnauthorized = unauthorized;
 }
 
+/** The number of sessions that have begun in this tab. A rejection of an earlier session does not end a later one. */
+let sessions = 0;
+
+/** Notes that a session has begun. */
+export function noteSession(): void {
+  sessions += 1;
+}
+
 /** Tells the session that the server no longer accepts it. */
 export function reportUnauthorized(message: string): void {
   onUnauthorized(message);
@@ -96,6 +104,7 @@ export async function errorOf(response: Response): Promise<ApiError> {
 
 /** Sends a request, and returns the response if it is a success. */
 export async function send(method: string, path: string, options: RequestOptions = {}): Promise<Response> {
+  const session = sessions;
   let response: Response;
   try {
     response = await fetch(path, {
@@ -116,7 +125,7 @@ export async function send(method: string, path: string, options: RequestOptions
     return response;
   }
   const error = await errorOf(response);
-  if (error.code === 401 && !options.bearer) onUnauthorized(error.message);
+  if (error.code === 401 && !options.bearer && session === sessions) onUnauthorized(error.message);
   throw error;
 }
 

@@ -1,12 +1,12 @@
 // The session: login, logout, and the end by idleness.
 import { forgetDecisions } from './access';
-import { GROUP_PATH, observe, review, send, type RequestOptions } from './api';
+import { GROUP_PATH, noteSession, observe, review, send, type RequestOptions } from './api';
 import type { ConsoleSession, Self } from './types';
 import { failureOf, type Failure } from './failure';
 import { toasts } from './toasts.svelte';
 import { texts } from '../texts';
 
-type Message = { type: 'used'; endsAt: number } | { type: 'login' } | { type: 'logout' };
+type Message = { type: 'used'; endsAt: number } | { type: 'login' } | { type: 'logout'; session: string };
 
 /** The warning begins this many seconds before the end. */
 const WARNING = 120;
@@ -93,6 +93,8 @@ class Session {
 
   /** Ends the session, also at the provider. The page stays if that fails: it must not look logged out while the cookie still works. */
   async logout(): Promise<void> {
+    // A new login may begin, here or in another tab, before the server has answered.
+    const ended = this.info?.accessKey ?? '';
     let atProvider;
     try {
       atProvider = await this.#endSession();
@@ -100,8 +102,8 @@ class Session {
       if (this.phase === 'in') toasts.fail(texts.login.notLoggedOut, (cause as Error).message);
       return;
     }
-    this.#channel.postMessage({ type: 'logout' } satisfies Message);
-    this.#leave('');
+    this.#channel.postMessage({ type: 'logout', session: ended } satisfies Message);
+    if (!this.info || this.info.accessKey === ended) this.#leave('');
     if (atProvider?.startsWith('https:')) location.assign(atProvider);
   }
 
@@ -173,6 +175,7 @@ class Session {
   }
 
   async #enter({ status }: ConsoleSession): Promise<void> {
+    noteSession();
     // Another user may do other things.
     forgetDecisions();
     const self = await review<Self>('selves', 'Self', {}, { background: true });
@@ -245,7 +248,7 @@ class Session {
       this.#lastUse = Date.now();
       this.secondsLeft = undefined;
     } else if (message.type === 'logout') {
-      if (this.phase === 'in') this.#leave(texts.login.loggedOutElsewhere);
+      if (this.phase === 'in' && this.info?.accessKey === message.session) this.#leave(texts.login.loggedOutElsewhere);
     } else if (this.phase === 'out') {
       void this.#resume();
     }

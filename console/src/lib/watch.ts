@@ -126,6 +126,7 @@ class Watch {
 
   #fail(error: ApiError): Outcome {
     const { onExpired, onUnauthorized, onState } = this.#options;
+    if (this.#isEnded) return 'stop';
     if (error.code === 401) onUnauthorized(error.message);
     else if (error.code === 410) this.#expire(onExpired);
     else if (error.code === 403 || error.code === 404) onState('ended');

@@ -34,7 +34,7 @@ pub(crate) struct ActiveConfig {
     pub(crate) policy: Policy,
     /// Verifies tokens for this cluster.
     pub(crate) verifier: Arc<Verifier>,
-    /// The instances by what a path names, each its index in `spec.instances`.
+    /// The index in `spec.instances` of each instance, by the key from a path.
     instances: Arc<HashMap<InstanceKey, usize>>,
 }
 
@@ -128,8 +128,9 @@ fn key_of_instance(instance: &Instance) -> Option<InstanceKey> {
     Some((resource, instance.project.clone(), instance.name.clone()))
 }
 
-/// The policy that says who may use what, and which namespace belongs to which project. It is made of that of
-/// `last`, so that what is the same is not made again: there can be thousands of objects, of which one has changed.
+/// The policy of the permissions `use` and of the projects of namespaces. It is made from the
+/// policy of `last`, so that only the changed parts are made again. There can be thousands of
+/// objects, of which one has changed.
 fn policy_of(spec: &Spec, last: Option<&ActiveConfig>) -> Policy {
     let nothing = Spec::default();
     let before = last.map_or(&nothing, |last| &last.spec);

@@ -19,8 +19,8 @@ const PAUSE: Duration = Duration::from_secs(5);
 const SUBRESOURCE: &str = "endpoint";
 const KIND: &str = "ClusterEndpoint";
 
-/// The status codes of a central server that does not have the subresource: to it, that is an unknown path, another method, or
-/// something that the agent's key may not do.
+/// The status codes of a central server that does not have the subresource. For it, the request has
+/// an unknown path or another method, or the agent's key does not have the permission.
 const WITHOUT_SUBRESOURCE: [u16; 3] = [403, 404, 405];
 
 /// Where clients reach this agent.

@@ -18,12 +18,12 @@ use crate::state::Refused;
 /// The body of an answer.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// A body that is there as a whole.
+/// A body that is completely in memory.
 pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// The body of an answer of the cluster, as it comes.
+/// The body of a response of the cluster, sent as it arrives.
 pub(crate) fn proxied(body: ProxyBody, is_watch: bool) -> Body {
     if is_watch {
         return Watch(body).boxed_unsync();
@@ -31,8 +31,8 @@ pub(crate) fn proxied(body: ProxyBody, is_watch: bool) -> Body {
     DeliveredBody::new(body).map_err(Into::into).boxed_unsync()
 }
 
-/// The answer to a watch. With its session, or with the cluster, it ends cleanly: its client watches again, and is
-/// then told why. An answer that breaks off is an error to it.
+/// The response to a watch. It ends cleanly with its session or with the cluster. Its client then
+/// watches again, and gets the reason. A response that breaks off is an error for the client.
 struct Watch(ProxyBody);
 
 impl http_body::Body for Watch {
@@ -88,7 +88,7 @@ pub(crate) fn status(error: &ApiError) -> Response<Body> {
     response
 }
 
-/// The error of a request that is not let through. Why a token does not count is not in it.
+/// The error of a rejected request. It does not contain the reason why a token is invalid.
 pub(crate) fn refused(refused: &Refused) -> ApiError {
     match refused {
         Refused::NotConfigured | Refused::Offline => {
@@ -99,7 +99,7 @@ pub(crate) fn refused(refused: &Refused) -> ApiError {
     }
 }
 
-/// The 401 for a caller who sends an access key: the agent knows no keys.
+/// The 401 for a caller that sends an access key: the agent knows no keys.
 pub(crate) fn wants_token() -> ApiError {
     ApiError::unauthorized(
         "this is an access key, and the direct endpoint of a cluster takes endpoint tokens: get one by \

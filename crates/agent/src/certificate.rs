@@ -32,15 +32,15 @@ const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 const VALID: Duration = Duration::from_hours(90 * 24);
 pub(crate) const RENEW_INTERVAL: Duration = Duration::from_hours(24);
 
-/// Clients whose clock is behind take a certificate that was made now.
+/// Clients with a clock that is behind accept a new certificate.
 const BACKDATED: Duration = Duration::from_hours(24);
 
-/// The certificate for the next handshake, and what makes another one.
+/// The certificate for the next handshake, and the authority that issues the next one.
 pub(crate) struct Certificate {
     current: ArcSwap<CertifiedKey>,
     issuer: Issuer<'static, KeyPair>,
     hosts: Vec<String>,
-    /// The certificate of the authority, in PEM: what clients trust.
+    /// The certificate of the authority, in PEM. Clients trust it.
     pub(crate) authority: String,
 }
 
@@ -79,10 +79,10 @@ impl Certificate {
         Ok(Arc::new(Self { current, issuer, hosts, authority }))
     }
 
-    /// Makes another certificate for the handshakes to come.
+    /// Issues another certificate for later handshakes.
     ///
     /// # Errors
-    /// When it cannot be made; the present one stays.
+    /// If it cannot be issued; the present one stays.
     pub(crate) fn renew(&self, now: i64) -> anyhow::Result<()> {
         self.current.store(Arc::new(made(&self.issuer, &self.hosts, &self.authority, now)?));
         Ok(())
@@ -109,7 +109,7 @@ fn provider() -> Arc<CryptoProvider> {
 /// The key of the authority; makes it where there has been none.
 fn authority_key(dir: &StateDir) -> anyhow::Result<KeyPair> {
     if let Some(pem) = dir.read(KEY)? {
-        // The parser's error prints what it does not understand.
+        // The parser's error contains the text that it cannot parse.
         return KeyPair::from_pem(&pem).ok().with_context(|| {
             format!("{KEY} in the state directory is corrupt: restore it from a copy")
         });

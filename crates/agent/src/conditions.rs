@@ -11,10 +11,11 @@ const CONFLICT: u16 = 409;
 /// How often a condition is written when others write at the same time.
 const MAX_ATTEMPTS: usize = 5;
 
-/// Writes a condition into the Cluster, unless it is there. Its time stays if its status is the same.
+/// Writes a condition into the Cluster, unless it is already there. Its time stays if its status is
+/// the same.
 ///
 /// # Errors
-/// When the central server does not take it.
+/// If the central server rejects it.
 pub(crate) async fn write(
     client: &mut Client,
     cluster: &str,

@@ -1,9 +1,10 @@
-//! Synchronizes the agent's configuration with the central server: by watches of its two parts, each over a connection of
-//! its own, so that no revocation waits for what is on the cluster. An idle agent costs nothing but heartbeats, by which
-//! it knows that nothing has changed and that the connection lives.
+//! Synchronizes the agent's configuration with the central server, by watches of its two parts.
+//! Each watch has its own connection, so that no revocation waits for data about the cluster. An
+//! idle agent costs only heartbeats. They show that nothing has changed and that the connection
+//! works.
 //!
-//! Where there is no watch, the agent asks for the whole, twice a second. That is so at an older central server, and
-//! where its access key may not watch.
+//! Without a watch, the agent requests the whole configuration, twice a second. This happens with
+//! an older central server, and if the agent's access key has no permission to watch.
 //!
 //! A new configuration takes effect at once. A separate task writes it to disk: no revocation waits for a slow
 //! disk.

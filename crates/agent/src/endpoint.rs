@@ -1,4 +1,4 @@
-//! Where clients reach the agent, as the operator says it: `HOST` or `HOST:PORT`.
+//! The address at which clients reach the agent, as the operator sets it: `HOST` or `HOST:PORT`.
 
 use std::net::IpAddr;
 

@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use postern_auth::endpoint_token::server_audience;
-use postern_auth::oidc::{discovery, jwks};
+use postern_oidc::{discovery, jwks};
 use postern_proxy::{Forward, Proxy};
 
 use crate::answer::{self, Body, failed};

@@ -1,5 +1,6 @@
-//! The lifetime of watches and streams that a token (a JWT) has opened: most of them end with the token. Those that
-//! the gateway of the central server has opened with a token for one request go on until the gateway ends them.
+//! The lifetime of watches and streams that a token (a JWT) has opened. Most of them end with the
+//! token. If the gateway of the central server opened one with a token for one request, it
+//! continues until the gateway ends it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -12,22 +13,22 @@ use postern_auth::kube_request::KubeRequest;
 const MAX_REMEMBERED: usize = 100_000;
 const MAX_REMEMBERED_OF_ONE: usize = MAX_REMEMBERED / 8;
 
-/// How long something may go on.
+/// The time at which a request must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lifespan {
-    /// As long as its answer takes.
+    /// At the end of its response.
     Answer,
-    /// Until the token ends.
+    /// When the token expires.
     Token,
-    /// Until the access key ends.
+    /// When the access key expires.
     Key,
-    /// Until the gateway ends it.
+    /// When the gateway ends it.
     Gateway,
 }
 
 impl Lifespan {
-    /// The lifespan of a request with a token. `is_first` says that none came with it before, in case that
-    /// it is for one request.
+    /// The lifespan of a request with a token. `is_first` is whether this is the first request with
+    /// the token, in case that it is for one request.
     pub(crate) fn of(kube: &KubeRequest, token: &VerifiedToken, is_first: bool) -> Self {
         match (token.is_for_gateway_session(), kube.is_stream()) {
             _ if !kube.is_long() => Self::Answer,
@@ -38,8 +39,8 @@ impl Lifespan {
     }
 }
 
-/// The tokens that the gateway has made for one request each, and that were used. Only the first request with such a
-/// token outlives it: otherwise, a thief could open requests with it that the gateway never ends.
+/// The used tokens that the gateway issued for one request each. Only the first request with such a
+/// token outlives it. Otherwise, a thief could open requests with it that the gateway never ends.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayTokens {
     seen: Mutex<SeenTokens>,
@@ -48,9 +49,9 @@ pub(crate) struct GatewayTokens {
 #[derive(Debug, Default)]
 struct SeenTokens {
     ids: HashSet<String>,
-    /// In the order in which they came.
+    /// In the order of arrival.
     order: VecDeque<Remembered>,
-    /// How many there are of each owner.
+    /// The number of tokens of each owner.
     of_owners: HashMap<String, usize>,
 }
 
@@ -79,7 +80,7 @@ impl SeenTokens {
 }
 
 impl GatewayTokens {
-    /// Notes a token, at a time in seconds since 1970. Returns whether it has come for the first time.
+    /// Notes a token, at a time in seconds since 1970. The result is whether the token is new.
     pub(crate) fn note(&self, token: &VerifiedToken, now: i64) -> bool {
         let mut seen = self.seen.lock();
         seen.forget_ended(now);
@@ -96,7 +97,7 @@ impl GatewayTokens {
             return false;
         }
         seen.of_owners.insert(owner.clone(), of_owner + 1);
-        // It counts no more then.
+        // At this time, the token is no longer valid.
         let until = token.expires.saturating_add(SKEW_SECONDS);
         seen.order.push_back(Remembered { until, id, owner });
         true

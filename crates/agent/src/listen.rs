@@ -1,6 +1,6 @@
-//! The listener: it takes connections within limits, and ends them. The table of `postern-listen` decides how
-//! many each client may have, as at the central server. The central server may send long heads, after a first request
-//! with a token of its own.
+//! The listener: it accepts connections within limits, and ends them. The table of `postern-listen`
+//! decides how many connections each client may have, as at the central server. The central server
+//! may send long heads, after a first request with a separate token.
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
@@ -14,16 +14,16 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
-use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use postern_auth::endpoint_token::cluster_gateway_audience;
 use postern_auth::gateway_path::AGENT_LONG_HEADS;
 use postern_listen::{
-    Admission, ConnectionTable, FullWarning, GuardedIo, OpenConnection, Peer, UnauthenticatedLimit,
-    accept_until_draining,
+    Admission, ConnectionTable, FullWarning, GuardedIo, HTTP1_BUFFER_BYTES, Http2Limits,
+    OpenConnection, Peer, UnauthenticatedLimit, accept_until_draining, http1_builder,
+    http2_builder,
 };
 use postern_proxy::{BoxError, MAX_LONG_HEAD_BYTES, is_opening, opened as long_heads_opened};
 use tokio::net::{TcpListener, TcpStream};
@@ -35,31 +35,13 @@ use crate::answer::{self, Body};
 use crate::serve::Agent;
 use crate::server_token;
 
-/// A connection that has brought so many requests without a valid token, and none with one, takes no more.
+/// The maximum number of requests without a valid token on a connection that has sent no valid
+/// token. The connection then closes.
 const MAX_REFUSALS: u32 = 10;
 
-/// The timeout for the head of a request over HTTP/1.1, idle time included.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How often HTTP/2 clients get a PING, and how long they have to respond.
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Requests and watches at once on one HTTP/2 connection, as kube-apiserver.
-const MAX_STREAMS: u32 = 250;
-
-/// Bytes of a request's headers: a token of 8 KiB and room for the rest.
-const MAX_HEADER_BYTES: u32 = 32 * 1024;
-
-/// Bytes that HTTP/1.1 buffers; bounds the head of a request of a client that may be unauthenticated.
-const HTTP1_BUFFER_BYTES: usize = 48 * 1024;
-
-/// Bytes of bodies that HTTP/2 clients may send before the cluster takes them.
-const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
-
-/// Bytes that one HTTP/2 stream buffers for a client that does not read.
-const SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// The limits of bodies that the cluster does not take, and of responses that the client does not read.
+const HTTP2_LIMITS: Http2Limits =
+    Http2Limits { window_bytes: 256 * 1024, send_buffer_bytes: 64 * 1024 };
 
 type Io = TokioIo<Pin<Box<GuardedIo>>>;
 
@@ -170,7 +152,7 @@ impl Connection {
         response
     }
 
-    /// Waits until the connection is to take no more requests.
+    /// Waits until the connection must not take another request.
     async fn last_request(&self) {
         let mut draining = self.agent.draining.subscribe();
         tokio::select! {
@@ -198,14 +180,8 @@ impl Connection {
             }
             self.http1_answer(request, lingers).await
         });
-        let mut connection = pin!(
-            http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIMEOUT)
-                .max_buf_size(max_head_bytes)
-                .serve_connection(io, service)
-                .with_upgrades()
-        );
+        let mut connection =
+            pin!(http1_builder(max_head_bytes).serve_connection(io, service).with_upgrades());
         tokio::select! {
             ended = connection.as_mut() => return Ok(ended?),
             () = self.last_request() => connection.as_mut().graceful_shutdown(),
@@ -244,18 +220,8 @@ impl Connection {
             let this = this.clone();
             async move { Ok::<_, Infallible>(this.answer(request).await) }
         });
-        let mut connection = pin!(
-            http2::Builder::new(TokioExecutor::new())
-                .timer(TokioTimer::new())
-                .keep_alive_interval(PING_INTERVAL)
-                .keep_alive_timeout(PING_TIMEOUT)
-                .max_concurrent_streams(MAX_STREAMS)
-                .max_header_list_size(MAX_HEADER_BYTES)
-                .initial_stream_window_size(STREAM_WINDOW_BYTES)
-                .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-                .max_send_buf_size(SEND_BUFFER_BYTES)
-                .serve_connection(io, service)
-        );
+        let mut connection =
+            pin!(http2_builder(TokioExecutor::new(), HTTP2_LIMITS).serve_connection(io, service));
         tokio::select! {
             ended = connection.as_mut() => return Ok(ended?),
             () = self.last_request() => connection.as_mut().graceful_shutdown(),

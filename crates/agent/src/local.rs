@@ -16,7 +16,7 @@ use crate::state_dir::StateDir;
 /// The name of the socket in the state directory.
 pub const SOCKET: &str = "health.sock";
 
-/// The text of an agent that is ready. Any other text says why it is not.
+/// The text of a ready agent. Any other text is the reason why the agent is not ready.
 pub const READY: &str = "ok";
 
 /// How long a program may take to read the text.
@@ -37,11 +37,11 @@ pub(crate) fn open(dir: &StateDir) -> anyhow::Result<UnixListener> {
 
 /// Removes the socket of an earlier run.
 fn remove(path: &Path) {
-    // It is usually not there. Another failure shows when the socket is made.
+    // It usually does not exist. Another failure shows when the socket is created.
     let _ = std::fs::remove_file(path);
 }
 
-/// Tells each program that connects whether the agent is ready. It returns never.
+/// Tells each program that connects whether the agent is ready. It never returns.
 pub(crate) async fn serve(agent: Arc<Agent>, listener: UnixListener) {
     loop {
         let Ok((mut stream, _)) = listener.accept().await else {

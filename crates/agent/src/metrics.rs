@@ -11,7 +11,7 @@ use postern_auth::endpoint_token::TokenRefusal;
 pub(crate) struct Metrics {
     /// How many answers there were by verb and code. Both are from short lists.
     answers: Mutex<BTreeMap<(&'static str, u16), u64>>,
-    /// Tokens that were let through.
+    /// Accepted tokens.
     accepted: AtomicU64,
     /// Tokens that were refused, by the reason.
     refused: Mutex<BTreeMap<&'static str, u64>>,
@@ -25,7 +25,7 @@ impl Metrics {
         answers.iter().map(|(of, count)| (labels(of), *count)).collect()
     }
 
-    /// How many tokens were let through.
+    /// The number of accepted tokens.
     pub(crate) fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }

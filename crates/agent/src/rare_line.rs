@@ -1,5 +1,5 @@
-//! Log lines that a caller can cause again and again: one of each kind in an interval, with the number of those that were
-//! left out. The audit log and the counts have each request.
+//! Log lines that a caller can cause repeatedly: one of each kind in an interval, with the number
+//! of omitted lines. The audit log and the counts have each request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

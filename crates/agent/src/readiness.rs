@@ -23,7 +23,8 @@ use crate::conditions;
 use crate::state::State;
 use crate::upstream::ClusterUpstream;
 
-/// The resources whose names the agent sends: its credential needs the verb `impersonate` on them.
+/// The resources with names that the agent sends: its credential needs the verb `impersonate` on
+/// them.
 const RESOURCES: [&str; 2] = ["users", "groups"];
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -115,7 +116,7 @@ pub(crate) struct ReadinessCheck {
     pub(crate) readiness: Arc<ArcSwap<Readiness>>,
 }
 
-/// Checks the cluster again and again, and reports changes to the central server. Never returns.
+/// Checks the cluster repeatedly, and reports changes to the central server. It never returns.
 pub(crate) async fn run(readiness_check: ReadinessCheck, mut client: Client) {
     let (mut reported, mut is_warned) = (Readiness::Unknown, false);
     loop {

@@ -21,7 +21,7 @@ const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 /// Reads a review.
 ///
 /// # Errors
-/// 415, 413 and 400 for what is none.
+/// 415, 413 or 400 if the body is not a valid review.
 pub(crate) async fn read(head: &Parts, body: Incoming) -> Result<Value, ApiError> {
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     // kubectl sends reviews in protobuf, and does not fall back on 415.
@@ -39,7 +39,8 @@ pub(crate) async fn read(head: &Parts, body: Incoming) -> Result<Value, ApiError
     }
 }
 
-/// The review as it is sent on: written anew, so that the cluster reads what was read here.
+/// The review as it is forwarded. It is encoded again, so that the cluster reads the same values as
+/// the agent.
 pub(crate) fn rewritten(head: &mut Parts, review: &Value) -> Bytes {
     let json = HeaderValue::from_static("application/json");
     head.headers.insert(CONTENT_TYPE, json.clone());

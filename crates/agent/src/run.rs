@@ -48,7 +48,7 @@ pub enum AdvertisedCa {
     /// By the agent's own.
     #[default]
     Own,
-    /// By those of a file, in PEM: that of an ingress, say, which ends TLS.
+    /// By those of a file, in PEM, for example those of an ingress that terminates TLS.
     File(PathBuf),
     /// By those that the client's system trusts.
     System,
@@ -73,8 +73,8 @@ impl AdvertisedCa {
     }
 }
 
-/// The longest that exec, attach and port-forward may go on: so long after the end of a token, the central server
-/// tells what revokes it.
+/// The maximum duration of exec, attach and port-forward. For this time after a token's end, the
+/// central server still sends revocations of the token.
 pub const MAX_SESSION: Duration = Duration::from_secs(MAX_SESSION_SECONDS.unsigned_abs());
 
 /// The operator's settings of an agent.
@@ -259,8 +259,8 @@ fn start_tunnels(
     Ok(())
 }
 
-/// The cluster of the agent. If the agent reaches it as a ServiceAccount, the second value is the ServiceAccount, whose
-/// files change.
+/// The cluster of the agent. If the agent reaches it as a ServiceAccount, the second value is this
+/// ServiceAccount, because its files change.
 fn own_cluster(settings: &Settings) -> anyhow::Result<(ClusterUpstream, Option<ServiceAccount>)> {
     let path = &settings.upstream;
     if !path.is_dir() {
@@ -332,7 +332,7 @@ impl Listener {
     }
 }
 
-/// A client of the central server, with a connection of its own.
+/// A client of the central server, with a separate connection.
 fn new_client(settings: &ClientSettings, proxy: Option<HttpProxy>) -> anyhow::Result<Client> {
     let mut client = Client::new(settings.clone())?;
     client.set_proxy(proxy);

@@ -1,4 +1,4 @@
-//! One request to the agent: whose it is, whether it gets to the cluster, and its answer.
+//! One request to the agent: the caller, the decision, and the response.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -143,7 +143,8 @@ impl Agent {
         probe::attempt(&self.proxy, &route, path).await
     }
 
-    /// The answer to a request that is sent on, and whether it goes on.
+    /// The response to a forwarded request, and whether the request continues after the head of the
+    /// response.
     async fn forwarded(
         &self,
         peer: &Peer,
@@ -156,7 +157,7 @@ impl Agent {
             let message = "an agent serves /kubernetes/cluster/… and /kubernetes/project/…";
             Err(ApiError::new(404, Reason::NotFound, message))
         })?;
-        // Authentication comes before anything is said about the requested object.
+        // Authentication comes before any message about the requested object.
         let bearer = bearer_of(&head.headers)?;
         let config = self.state.config().map_err(|why| refused(&why))?;
         let verified = config.verifier.verify(bearer.expose(), self.state.now());
@@ -252,7 +253,7 @@ impl Agent {
         Ok(response)
     }
 
-    /// The answer to an access review of a caller to whom not everything is open.
+    /// The response to an access review of a caller that does not have every permission.
     async fn review(
         &self,
         asked: TargetReview,
@@ -279,7 +280,7 @@ impl Agent {
         Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
     }
 
-    /// How long a request may go on that is about to be sent.
+    /// The lifespan of a request that is about to be sent.
     fn lifespan(&self, kube: &KubeRequest, token: &VerifiedToken) -> Lifespan {
         let is_first =
             token.is_for_gateway_session() && self.gateway_tokens.note(token, self.state.now());
@@ -344,8 +345,9 @@ fn traceparent(span: &Span) -> Option<(HeaderName, HeaderValue)> {
     Some((HeaderName::from_static("traceparent"), span.traceparent()?.parse().ok()?))
 }
 
-/// The error of a request that was not answered. When it was ended by what the central server said
-/// meanwhile, that is the error which the same request gets now: to try it again would not help.
+/// The error of a request without a response. If a change from the central server ended the
+/// request, the error is the refusal that the same request gets now. Another attempt would not
+/// help.
 fn unsent(error: ProxyError, caller: &Caller) -> ApiError {
     caller.route.note_failure(&error);
     let target = caller.route.target();
@@ -360,7 +362,8 @@ fn unsent(error: ProxyError, caller: &Caller) -> ApiError {
 /// The refusals of requests. Their counts by reason are in the metrics.
 static REFUSALS: RareLines = RareLines::new();
 
-/// The error of a refusal, whose reason is in the log if it is not one of many.
+/// The error of a refusal. The reason is in the log, unless many refusals have the same kind of
+/// reason.
 fn logged(why: &Refused) -> ApiError {
     REFUSALS.write(why.kind(), |left_out| tracing::info!(left_out, "refused: {why}"));
     refused(why)

@@ -1,5 +1,6 @@
-//! The ServiceAccount of the agent's pod: the directory with its token and the certificate authorities of the cluster.
-//! The kubelet replaces the token about every hour, so the files are read again and again.
+//! The ServiceAccount of the agent's pod: the directory with its token and the certificate
+//! authorities of the cluster. The kubelet replaces the token about every hour, so the files are
+//! read repeatedly.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

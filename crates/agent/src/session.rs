@@ -21,7 +21,7 @@ use crate::state::{Refused, State};
 /// How often decisions by time alone are checked: the agent may be without contact for too long.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A request that was let through.
+/// An allowed request.
 pub(crate) struct Caller {
     pub(crate) state: Arc<State>,
     pub(crate) bearer: BearerToken,
@@ -36,10 +36,11 @@ pub(crate) struct Caller {
     pub(crate) _record: Arc<Record>,
 }
 
-/// The session of a request: it ends when its token would not be let through any more, or when
-/// its target gets another route, a watch also when the agent drains. A bidirectional stream may go on after the
-/// token's end, until the end of the access key or `max_session`. A stream that the gateway has opened may go on until
-/// the gateway ends it, or `max_session`. Every other long request ends with the token.
+/// The session of a request. It ends when its token would be rejected, or when its target gets
+/// another route; a watch also ends when the agent drains. A bidirectional stream may continue
+/// after the token's end, until the end of the access key or `max_session`. A stream that the
+/// gateway has opened may continue until the gateway ends it, or `max_session`. Every other long
+/// request ends with the token.
 pub(crate) fn of(
     caller: Arc<Caller>,
     draining: watch::Receiver<bool>,
@@ -73,10 +74,10 @@ async fn drained(mut draining: watch::Receiver<bool>) {
 }
 
 impl Caller {
-    /// Why the request would not be let through now; `None` if it would.
+    /// The reason why the request would be rejected now; `None` if it would be allowed.
     pub(crate) fn refusal(&self) -> Option<Refused> {
         let decided = self.state.decide(self.bearer.expose(), &self.target, &self.kube);
-        // New requests have some seconds more, in case that clocks differ; what goes on has not.
+        // New requests get some extra seconds, in case clocks differ. Requests under way do not.
         let is_over = self.lifespan == Lifespan::Token && self.token.expires <= self.state.now();
         decided.err().or_else(|| is_over.then_some(Refused::Token(TokenRefusal::Expired)))
     }
@@ -89,9 +90,9 @@ impl Caller {
         })
     }
 
-    /// Waits until the request would not be let through any more.
+    /// Waits until the request would be rejected.
     async fn refused(&self) {
-        // Subscribed first: what changes from here on is not missed.
+        // Subscribed first, so that no change from here on is missed.
         let mut changes = self.state.subscribe();
         let allows = || {
             let bearer = self.bearer.expose();

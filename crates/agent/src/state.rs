@@ -110,7 +110,7 @@ impl fmt::Display for Refused {
 /// An allowed request.
 #[derive(Debug)]
 pub(crate) struct Allowed {
-    /// Whose it is.
+    /// The token of the caller.
     pub(crate) token: Arc<VerifiedToken>,
     /// The headers of the impersonation.
     pub(crate) headers: HeaderMap,
@@ -235,7 +235,7 @@ impl State {
     pub(crate) fn config(&self) -> Result<Arc<ActiveConfig>, Refused> {
         let config = self.config.load_full().ok_or(Refused::NotConfigured)?;
         let limit = self.max_offline_seconds.min(match config.spec.max_offline_seconds {
-            // A central server that says nothing about it leaves it to the agent.
+            // If the central server sets no limit, only the agent's own limit applies.
             0 => i64::MAX,
             seconds => seconds,
         });

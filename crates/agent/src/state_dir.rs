@@ -146,7 +146,7 @@ pub(crate) fn read_if_there(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
 /// The contents of a file that the operator names.
 ///
 /// # Errors
-/// When it cannot be read, or is not there.
+/// If the file cannot be read, or does not exist.
 pub(crate) fn read_given(path: &Path) -> anyhow::Result<Vec<u8>> {
     read_if_there(path)?.with_context(|| format!("{} does not exist", path.display()))
 }

@@ -54,7 +54,7 @@ pub(crate) fn at_second(seconds: i64) -> MicroTimestamp {
 pub(crate) struct CentralSocket {
     /// The socket that listens.
     pub(crate) listener: TcpListener,
-    /// What makes TLS of its connections.
+    /// Accepts TLS on its connections.
     pub(crate) acceptor: TlsAcceptor,
     settings: Settings,
 }
@@ -158,7 +158,7 @@ impl Scene {
         Self::with_queue(MAX_BYTES).await
     }
 
-    /// A scene whose cluster does not answer the agent.
+    /// A scene with a cluster that does not answer the agent.
     pub(crate) async fn without_cluster() -> Self {
         let mut scene = Self::new().await;
         let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
@@ -167,7 +167,7 @@ impl Scene {
         scene
     }
 
-    /// A scene whose agent keeps so many bytes of audit records.
+    /// A scene with an agent that keeps at most this many bytes of audit records.
     pub(crate) async fn with_queue(max_bytes: u64) -> Self {
         let home = tempfile::tempdir().unwrap();
         let queue = Queue::open(&home.path().join("audit"), max_bytes).unwrap();

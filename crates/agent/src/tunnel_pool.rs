@@ -83,7 +83,7 @@ pub(crate) struct Pool {
 struct State {
     next: u64,
     tunnels: HashMap<u64, Tunnel>,
-    /// The requests that wait at the server, as it said last.
+    /// The number of requests that wait at the server, from its last message.
     waiting: usize,
     /// The failures since the last tunnel was opened.
     failures: u32,

@@ -1,6 +1,6 @@
-//! How the agent reaches its own cluster: by the current context of a kubeconfig that the operator names, or as the
-//! ServiceAccount of its pod; and what else is reached by a kubeconfig. `service_account.rs` reads the files of a
-//! ServiceAccount.
+//! The connection of the agent to its own cluster: by the current context of a kubeconfig that the
+//! operator names, or as the ServiceAccount of its pod. The module also makes the connections for
+//! other kubeconfigs. `service_account.rs` reads the files of a ServiceAccount.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -40,7 +40,8 @@ impl From<Upstream> for ClusterUpstream {
 /// The cluster of a kubeconfig. The file is read once: after `kubectl config use-context`, it names another cluster.
 ///
 /// # Errors
-/// When the file cannot be read, or has what is not served. No error has a value of it.
+/// If the file cannot be read, or has a setting that is not supported. No error contains a value of
+/// the file.
 pub(crate) fn of_file(path: &Path) -> anyhow::Result<Upstream> {
     let text = read_given(path)?;
     of_text(&text).with_context(|| format!("the kubeconfig {} cannot be used", path.display()))

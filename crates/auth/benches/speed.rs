@@ -1,5 +1,5 @@
-//! How long decisions take with many roles, bindings and entries of a scope; how long it takes to
-//! authenticate a key, and to verify an endpoint token, which is a JWT. `cargo bench -p postern-auth` runs it.
+//! Benchmarks of decisions with many roles, bindings and entries of a scope. They also measure the
+//! authentication of a key, and the verification of an endpoint token, which is a JWT.
 
 #![expect(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use postern_auth::policy::{Decision, Policy};
 use postern_auth::principal_index::{DigestRecord, PrincipalIndex};
 use postern_auth::resolved_key::ResolvedKey;
 use postern_auth::scope::ScopeRules;
-use postern_kinds::principal::{KeyFacts, Lifetime, UserFacts};
+use postern_kinds::principal::{KeyFacts, UserFacts};
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
 use postern_kinds::scope::{Scope, ScopeProject, ScopeResources, ScopeRule};
 use postern_kinds::{GroupResource, Owner};
@@ -54,7 +54,7 @@ fn on_secret(number: usize) -> PolicyRule {
     }
 }
 
-/// A rule of its own kind, without names.
+/// A rule on a separate kind, without names.
 fn on_kind(number: usize) -> PolicyRule {
     PolicyRule {
         verbs: texts(&["get", "update"]),
@@ -240,7 +240,7 @@ fn median<T>(calls: usize, call: impl Fn(usize) -> T) -> Duration {
     median_with(calls, |number| number, |number| call(*number))
 }
 
-/// The median of the times of many calls, without what makes their inputs.
+/// The median time of many calls. The time to create the inputs is not included.
 fn median_with<I, T>(calls: usize, input: impl Fn(usize) -> I, call: impl Fn(&I) -> T) -> Duration {
     let mut times: Vec<_> = (0..calls)
         .map(|number| {
@@ -353,19 +353,7 @@ fn many_keys(digester: &Digester, keys: usize) -> (PrincipalIndex, Vec<String>) 
             uid: uid.clone(),
             owner: Some(Owner::User(format!("user{}", number % USERS))),
             owner_uid: owner_uid.clone(),
-            groups: Vec::new(),
-            disabled: false,
-            lifetime: Lifetime::default(),
-            is_login: false,
-            scope: None,
-            maker: None,
-            parent_uid: None,
-            is_session: false,
-            is_login_code: false,
-            is_command_line: false,
-            workload_uid: None,
-            connector: None,
-            identity: None,
+            ..KeyFacts::default()
         };
         index.set_key(&name, Some(facts));
         index.set_record(digest, Some(DigestRecord { name, uid, owner_uid }));
@@ -401,13 +389,7 @@ fn endpoint_tokens(signing: &SigningKey, tokens: usize) -> Vec<String> {
     let key = ResolvedKey {
         uid: "uid-of-key".to_owned(),
         identity: Arc::new(identity(Spread::OverUsers, 1)),
-        lifetime: Lifetime::default(),
-        is_login: false,
-        activity: Arc::default(),
-        ancestors: Vec::new(),
-        is_session: false,
-        is_login_code: false,
-        is_command_line: false,
+        ..ResolvedKey::default()
     };
     let bearer = Bearer { key: &key, identity: &key.identity, wanted: None, scope: None };
     let token = |number: usize| {

@@ -38,7 +38,8 @@ pub enum Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// The namespace whose roles count; empty when there is none. A Namespace is in itself, as in Kubernetes.
+    /// The namespace of the roles that apply; empty if there is none. A Namespace object is in the
+    /// namespace with the same name, as in Kubernetes.
     pub fn role_namespace(&self) -> &'a str {
         match *self {
             Self::Resource { group: "", resource: "namespaces", namespace: "", name, .. } => name,
@@ -101,12 +102,12 @@ pub enum RequestTarget<'a> {
     },
 }
 
-/// A request: what it wants to do, and where it goes.
+/// A request: the action, and its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// The action.
     pub attributes: Attributes<'a>,
-    /// Where it goes.
+    /// The target.
     pub target: RequestTarget<'a>,
 }
 

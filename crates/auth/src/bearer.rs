@@ -1,5 +1,5 @@
-//! The credential in a request's `Authorization` header, and the reasons to refuse one. Whose
-//! credential it is, is not known here.
+//! The credential in a request's `Authorization` header, and the reasons to reject one. This module
+//! does not know the owner of a credential.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ pub enum Refusal {
     Doubled,
     /// Not `Bearer <token>`, or a token with characters that no token has.
     Malformed,
-    /// There is no such key, or its owner is gone.
+    /// No key has this value, or its owner no longer exists.
     Unknown,
     /// The key is disabled, or its owner is.
     Disabled,
@@ -110,7 +110,8 @@ pub fn parse_within<'a>(
     }
     let text = std::str::from_utf8(header).map_err(|_| Refusal::Malformed)?;
     let (scheme, token) = text.trim().split_once(' ').ok_or(Refusal::Malformed)?;
-    let printable = token.bytes().all(|byte| byte.is_ascii_graphic());
+    // Without an early return, the compiler compares many bytes at once.
+    let printable = token.bytes().fold(true, |all, byte| all & byte.is_ascii_graphic());
     if !scheme.eq_ignore_ascii_case("bearer")
         || token.is_empty()
         || token.len() > max_bytes

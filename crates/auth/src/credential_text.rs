@@ -1,4 +1,5 @@
-//! Does a text from a client contain what may be a credential? Such a text is left out of what is recorded. Pure.
+//! Checks whether a text from a client may contain a credential. Such a text is not recorded. The
+//! functions are pure.
 
 use percent_encoding::percent_decode_str;
 use postern_kinds::access_key;

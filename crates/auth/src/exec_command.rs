@@ -1,5 +1,5 @@
-//! The command of a request that starts one in a pod, as audit records have it: the values of `command` in the query
-//! of exec and attach, in order. Nothing else of the query is recorded. Pure.
+//! The command of a request that starts one in a pod, as audit records have it. It is the values of
+//! `command` in the query of exec and attach, in order.
 
 use percent_encoding::percent_decode_str;
 
@@ -30,7 +30,7 @@ const LEFT_OUT: &str = "(left-out)";
 pub struct ExecCommand {
     /// Its words, in order, with at most [`MAX_COMMAND_BYTES`] together.
     pub words: Vec<String>,
-    /// Is it longer than that? Then the last word ends early, or words are left out.
+    /// Whether the command is longer than that. The last word is then cut, or words are left out.
     pub is_cut: bool,
 }
 

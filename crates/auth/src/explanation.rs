@@ -1,4 +1,4 @@
-//! Why a decision is what it is, as data, and what would have to be written to make it another one.
+//! The reasons for a decision, as data, and the smallest additions that would change it.
 
 use std::fmt::Write as _;
 
@@ -19,11 +19,11 @@ pub struct PolicyName {
 pub enum Source {
     /// They are in `system:masters`.
     Masters,
-    /// Everyone who is authenticated has it.
+    /// Every authenticated identity has it.
     Everyone,
     /// It concerns the identity's own user, or a team of that user.
     Themselves,
-    /// They own the object, as a user or by a team.
+    /// The identity owns the object, as a user or by a team.
     Owner,
     /// By a role.
     Role {
@@ -33,7 +33,7 @@ pub enum Source {
         role: PolicyName,
         /// The index of the rule in the role.
         rule: usize,
-        /// To whom the binding gives it.
+        /// The subject that the binding gives it to.
         subject: BoundSubject,
     },
 }
@@ -41,7 +41,7 @@ pub enum Source {
 /// A scope that does not allow a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusingScope {
-    /// Which of the identity's scopes: 0 for that of the key itself, then those of the keys that made
+    /// The index of the scope: 0 for that of the key itself, then those of the keys that created
     /// it.
     pub index: usize,
     /// The smallest addition to it that would allow the request.
@@ -57,16 +57,17 @@ pub struct MissingRule {
     pub rule: PolicyRule,
 }
 
-/// Why a decision is what it is. It allows when nothing is missing.
+/// The reasons for a decision. It allows the request if nothing is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
-    /// Through what the identity has the right, its scopes aside.
+    /// The source of the identity's permission, without regard to its scopes.
     pub source: Option<Source>,
     /// The rule that no role has.
     pub missing_rule: Option<MissingRule>,
-    /// The scopes that refuse.
+    /// The scopes that deny the request.
     pub refusing_scopes: Vec<RefusingScope>,
-    /// Why the caller may not do it with any permission. An example is the limit of a scoped key to keys that it created.
+    /// The reason if no permission allows the request. An example is the limit of a scoped key to
+    /// keys that it created.
     pub limit: Option<String>,
 }
 

@@ -14,7 +14,8 @@ pub fn forbidden_message(identity: &Identity, attributes: &Attributes<'_>) -> St
                 format!("in the namespace \"{namespace}\"")
             };
             let slash = if subresource.is_empty() { "" } else { "/" };
-            // Which of the two it is depends on stored objects: roles come with them, and scopes name projects.
+            // Stored objects decide between the two: roles belong to objects, and scopes name
+            // projects.
             let reason = if identity.is_scoped() {
                 ": the scope of the access key does not allow it, or its owner may not do it"
             } else {

@@ -10,8 +10,9 @@ use crate::attributes::RequestTarget;
 /// The start of all paths here. `/kubernetes/management` is not one of them.
 const PREFIX: &str = "/kubernetes/";
 
-/// The header by which an agent says that a 401 is that of a workload, and not its own refusal of the token. It is
-/// never one of an upstream: the agent removes it, and so does the gateway before it answers.
+/// The header with which an agent marks a 401 of a workload, so that it is not read as a refusal of
+/// the token. It never comes from an upstream: the agent removes it from upstream responses, and
+/// the gateway removes it before it responds.
 pub const OF_WORKLOAD: HeaderName = HeaderName::from_static("postern-answer-of-workload");
 
 /// The path at an agent at which the central server opens a connection for requests with long heads.
@@ -90,11 +91,11 @@ pub fn at_server(path: &str) -> Option<Result<GatewayPath<'_>, ApiError>> {
     }
 }
 
-/// The target of a path at the agent of a cluster, whose name its paths do not have; `None` when it
-/// is no path of the agent.
+/// The target of a path at the agent of a cluster; `None` if it is no path of the agent. Paths at
+/// an agent do not contain the name of the cluster.
 ///
 /// # Errors
-/// 400 when a name in it is none, or is missing.
+/// 400 if a name in the path is invalid or missing.
 pub fn at_agent<'a>(path: &'a str, cluster: &str) -> Option<Result<GatewayPath<'a>, ApiError>> {
     let (kind, rest) = step(path.strip_prefix(PREFIX)?);
     match kind {
@@ -107,7 +108,7 @@ pub fn at_agent<'a>(path: &'a str, cluster: &str) -> Option<Result<GatewayPath<'
     }
 }
 
-/// The text up to the first slash, and what follows with that slash.
+/// The text up to the first slash, and the rest, which begins with that slash.
 fn step(path: &str) -> (&str, &str) {
     path.split_at(path.find('/').unwrap_or(path.len()))
 }
@@ -116,8 +117,8 @@ fn or_root(rest: &str) -> &str {
     if rest.is_empty() { "/" } else { rest }
 }
 
-/// Takes a name off the start of a path, and returns it with what follows. Names are taken as they are:
-/// one that is percent-encoded is none.
+/// Takes a name off the start of a path. The result is the name and the rest of the path. Names are
+/// not decoded: a percent-encoded name is invalid.
 fn name<'a>(
     path: &'a str,
     what: &str,

@@ -59,9 +59,9 @@ pub struct Identity {
     pub access_key: String,
     /// Extra fields of an impersonation, as in Kubernetes.
     pub extra: BTreeMap<String, Vec<String>>,
-    /// The scopes of the key, and of the keys that made it. All of them must allow a request.
+    /// The scopes of the key, and of the keys that created it. All of them must allow a request.
     pub scopes: Vec<Arc<ScopeRules>>,
-    /// Does a bearer act as this identity? Then the scopes are the bearer's.
+    /// Whether a bearer acts as this identity. The scopes are then those of the bearer.
     pub is_impersonated: bool,
 }
 
@@ -71,7 +71,7 @@ impl Identity {
         self.groups.iter().any(|mine| mine == group)
     }
 
-    /// Is a binding with this subject for the identity? No identity has an empty uid.
+    /// Whether a binding with this subject applies to the identity. No identity has an empty uid.
     pub(crate) fn is_subject(&self, subject: &BoundSubject) -> bool {
         match subject {
             BoundSubject::User(name) => *name == self.name,
@@ -92,8 +92,8 @@ impl Identity {
         Holder { user: self.user.as_deref(), team: self.team.as_deref(), teams: &self.teams }
     }
 
-    /// The holder whose user and teams the key's scopes mean. It is empty for an impersonated
-    /// identity, whose teams would widen the scopes.
+    /// The user and teams that the key's scopes refer to. It is empty for an impersonated identity,
+    /// because its teams would widen the scopes.
     pub(crate) fn scope_holder(&self) -> Holder<'_> {
         if self.is_impersonated { Holder::default() } else { self.holder() }
     }

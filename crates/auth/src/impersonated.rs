@@ -34,7 +34,7 @@ const ANONYMOUS: &str = "system:anonymous";
 pub struct ImpersonatedIdentity {
     /// The identity that access decisions see.
     pub identity: Identity,
-    /// Is the user disabled? Then no caller may act as it.
+    /// Whether the user is disabled. No caller may then act as the user.
     pub disabled: bool,
 }
 
@@ -144,7 +144,7 @@ mod tests {
     use crate::principal_index::PrincipalIndex;
     use crate::scope::ScopeRules;
 
-    /// An index with the user bob, who is in the team red.
+    /// An index with the user bob, a member of the team red.
     fn principals(subject: &str, groups: &[&str], disabled: bool) -> PrincipalIndex {
         let mut principals = PrincipalIndex::default();
         let bob = UserFacts {
@@ -301,7 +301,7 @@ mod tests {
         let groups = ["system:serviceaccounts", "system:serviceaccounts:ci"];
         assert_eq!(impersonate(&principals, &robot).groups[..2], groups);
         assert_eq!(rights(&principals, &robot), ["/serviceaccounts//ci/robot"]);
-        // A user whose subject is the same text is not the service account.
+        // A user that has the same text as its subject is not the service account.
         let namesake = self::principals("system:serviceaccount:ci:robot", &["ops"], false);
         assert_eq!(impersonate(&namesake, &robot).user, None);
         let incomplete = wanted("system:serviceaccount:ci", &[]);

@@ -12,13 +12,13 @@ pub(crate) const KEY_VERBS: [&str; 4] = ["createkey", "getkey", "updatekey", "de
 /// The verbs that users have on themselves and their teams, and teams on themselves.
 pub(crate) const OWN_VERBS: [&str; 2] = ["get", "bind"];
 
-/// The groups, resources and verbs that are open to every identity, whatever the scope of its key
-/// (`docs/reference/scopes.md#what-every-key-may-do`).
+/// The groups, resources and verbs that are open to every identity, regardless of the scope of its
+/// key (`docs/reference/scopes.md#what-every-key-may-do`).
 pub(crate) const OPEN: [(&str, &str, &[&str]); 12] = [
     (MANAGEMENT_V1.group, "selves", &["create", "get"]),
     (MANAGEMENT_V1.group, "directclusterendpointtokens", &["create"]),
     (MANAGEMENT_V1.group, "selfsubjectaccessreviews", &["create"]),
-    // About what, the review itself is decided for.
+    // The review itself is authorized for its subject separately.
     (MANAGEMENT_V1.group, "resourceaccessreviews", &["create"]),
     (MANAGEMENT_V1.group, "accesspreviews", &["create"]),
     // A session may do what its key may do, and nothing more.

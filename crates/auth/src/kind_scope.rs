@@ -1,8 +1,6 @@
 //! Whether objects of a kind have a namespace: a request without one is for a single object where they
 //! have none, and for all namespaces where they do.
 
-use postern_kinds::ResourceScope;
-
 /// Kinds without a namespace that every Kubernetes cluster has, by group and resource.
 const UPSTREAM_CLUSTER_SCOPED: &[(&str, &str)] = &[
     ("", "componentstatuses"),
@@ -30,12 +28,12 @@ const UPSTREAM_CLUSTER_SCOPED: &[(&str, &str)] = &[
     ("storage.k8s.io", "volumeattachments"),
 ];
 
-/// Do objects of a kind have a namespace? `None` when the kind is not known.
+/// Whether objects of a kind have a namespace. `None` if the kind is unknown.
 pub(crate) fn has_namespaces(group: &str, resource: &str) -> Option<bool> {
     let served = postern_kinds::all().iter().map(|kind| kind.info());
     let mut served = served.filter(|info| info.plural == resource && info.version.group == group);
     if let Some(info) = served.next() {
-        return Some(info.scope == ResourceScope::Namespaced);
+        return Some(info.is_namespaced());
     }
     UPSTREAM_CLUSTER_SCOPED.contains(&(group, resource)).then_some(false)
 }

@@ -16,6 +16,7 @@ use postern_meta::status::{ApiError, Reason};
 
 use crate::attributes::{Attributes, is_stream, required_verbs};
 use crate::kind_scope::has_namespaces;
+use crate::plain_path::is_plain_segment;
 
 /// The longest path that is accepted, in bytes.
 const MAX_PATH_BYTES: usize = 8 * 1024;
@@ -49,10 +50,11 @@ const QUERY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b',')
     .remove(b'*');
 
-/// Subresources of a Namespace: what follows its name otherwise is a resource in it.
+/// The subresources of a Namespace. Any other segment after its name is a resource in the
+/// namespace.
 const OF_NAMESPACE: [&str; 2] = ["finalize", "status"];
 
-/// The reviews that ask what their caller may do, or who they are: API group and resource.
+/// The reviews of the caller's own permissions or identity: API group and resource.
 const OWN_REVIEWS: [(&str, &str); 3] = [
     ("authorization.k8s.io", "selfsubjectaccessreviews"),
     ("authorization.k8s.io", "selfsubjectrulesreviews"),
@@ -154,7 +156,7 @@ impl KubeRequest {
         self.verb
     }
 
-    /// The version of the API; empty for what is no resource.
+    /// The version of the API; empty if the request is for no resource.
     pub fn version(&self) -> &str {
         if let RequestKind::Resource(at) = &self.what { &at.version } else { "" }
     }
@@ -173,8 +175,8 @@ impl KubeRequest {
         self.verb == "watch"
     }
 
-    /// May it change something? A stream can carry anything. A review of the caller's own access is a create by
-    /// its verb, and changes nothing.
+    /// Whether the request may change something. A stream can carry any data. A review of the
+    /// caller's own access has the verb create, but changes nothing.
     pub fn changes(&self) -> bool {
         !self.is_own_review()
             && self.required_verbs().any(|verb| !matches!(verb, "get" | "head" | "list" | "watch"))
@@ -189,18 +191,20 @@ impl KubeRequest {
         !self.is_upgrade && OWN_REVIEWS.contains(&(group, resource))
     }
 
-    /// Does it open a bidirectional stream, which goes on when its token has expired
-    /// (`docs/reference/endpoint-tokens.md#lifetime`)?
+    /// Whether it opens a bidirectional stream. Such a stream continues after its token has expired
+    /// (`docs/reference/endpoint-tokens.md#lifetime`).
     pub fn is_stream(&self) -> bool {
         self.is_upgrade || is_stream(self.subresource())
     }
 
-    /// May it go on for long, as a watch or a stream? It has no time limit of its own then.
+    /// Whether the request can last long, as a watch or a stream. It then has no separate time
+    /// limit.
     pub fn is_long(&self) -> bool {
         self.is_stream() || self.is_watch() || self.follows_log || self.is_by_proxy()
     }
 
-    /// Does it go to a workload behind the subresource `proxy`? What that answers is its own, a 401, too.
+    /// Whether the request goes to a workload through the subresource `proxy`. The response is then
+    /// that of the workload, even a 401.
     pub fn is_by_proxy(&self) -> bool {
         self.subresource() == "proxy"
     }
@@ -243,8 +247,8 @@ impl KubeRequest {
         Ok(slash && has_subresource)
     }
 
-    /// Takes the step off a path that stands for a verb: `watch/` before a resource, as older clients
-    /// write it.
+    /// Takes a path segment that means a verb off the path: `watch/` before a resource, from older
+    /// clients.
     fn special_verb<'a, 'p>(&mut self, path: &'p [&'a str]) -> Result<&'p [&'a str], ApiError> {
         match path {
             ["watch", rest @ ..] => {
@@ -312,7 +316,8 @@ pub fn path_attributes<'a>(verb: &'a str, path: &'a str) -> Attributes<'a> {
     }
 }
 
-/// Does a request ask to go on in another protocol? Either header is enough: readers differ.
+/// Whether a request asks to switch to another protocol. Either header is enough, because parsers
+/// differ.
 fn is_upgrade(headers: &HeaderMap) -> bool {
     let names_upgrade = |value: &http::HeaderValue| {
         let mut tokens = value.as_bytes().split(|byte| *byte == b',');
@@ -352,6 +357,9 @@ fn segments(path: &str) -> Result<(Vec<String>, bool), ApiError> {
 }
 
 fn segment(raw: &str) -> Result<String, ApiError> {
+    if is_plain_segment(raw) {
+        return Ok(raw.to_owned());
+    }
     check_encoding(raw)?;
     let text = percent_decode_str(raw).decode_utf8();
     let text = text.map_err(|_| bad("the path is not UTF-8 after percent-decoding"))?;
@@ -416,11 +424,11 @@ fn check_step(is_valid: bool, what: &str) -> Result<(), ApiError> {
     if is_valid { Ok(()) } else { Err(bad(format!("the path has no valid {what}"))) }
 }
 
-/// Writes a query anew, each name and value encoded in one way.
+/// Encodes a query again, with one encoding for each name and value.
 fn write_query(raw: &str, out: &mut String) -> Result<(), ApiError> {
     check_encoding(raw)?;
     if raw.contains([';', '#']) {
-        // Some readers separate parameters with it, and some drop what has one.
+        // Some parsers separate parameters with `;`, and some drop a parameter that contains one.
         return Err(bad("the query has a ';' that is not encoded"));
     }
     let mut separator = '?';

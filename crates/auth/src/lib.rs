@@ -1,20 +1,21 @@
 //! Authentication and authorization. Pure functions over data: no network, no storage, no clock.
 //!
 //! A bearer credential ([`bearer`]) is looked up by its digest ([`digest`]) in the
-//! [`principal_index`], which returns the [`resolved_key`] with the [`identity`] of its owner, or
-//! the [`impersonated`] identity. A [`policy`] decides whether that identity may do what the
-//! [`attributes`] of its request say; [`forbidden`] has the message of a refusal. Every decision
-//! about access in Postern is taken here.
+//! [`principal_index`]. The result is the [`resolved_key`] with the [`identity`] of its owner, or
+//! the [`impersonated`] identity. A [`policy`] decides whether that identity has permission for the
+//! [`attributes`] of its request; [`forbidden`] has the message of a refusal. Every decision about
+//! access in Postern is taken here.
 //!
-//! A request to a cluster is read by [`gateway_path`] and [`kube_request`]. [`policy::target`] decides
-//! about it, at the central server and at an agent alike, and so does [`target_review`] for access reviews. [`exec_command`] returns the part of the query
-//! that audit records contain.
+//! A request to a cluster is read by [`gateway_path`] and [`kube_request`]. [`policy::target`]
+//! decides about it, at the central server and at an agent alike, and so does [`target_review`] for
+//! access reviews. [`exec_command`] reads the part of the query that audit records contain, and [`plain_path`] the
+//! characters of a path that need no decoding.
 //!
-//! A policy is made of roles and bindings (`rbac`), of what everyone has without a role (`implicit_rights`), of who
-//! owns which objects (`owners`), and of which namespaces belong to which [`projects`]. A key with a
-//! [`scope`] may do no more than that allows. An [`explanation`] says why a decision is what it is. An
-//! [`endpoint_token`] carries an identity to connected clusters, which verify it offline. A [`writer`] is
-//! the stored identity of a caller, for later decisions.
+//! A policy consists of roles and bindings (`rbac`), the permissions that need no role
+//! (`implicit_rights`), the owners of objects (`owners`), and the projects of namespaces
+//! ([`projects`]). A key with a [`scope`] has no permission beyond that scope. An [`explanation`]
+//! has the reasons for a decision. An [`endpoint_token`] carries an identity to connected clusters,
+//! which verify it offline. A [`writer`] is the stored identity of a caller, for later decisions.
 
 pub mod attributes;
 pub mod bearer;
@@ -31,8 +32,8 @@ mod implicit_rights;
 mod kind_scope;
 pub mod kube_request;
 pub mod object_set;
-pub mod oidc;
 mod owners;
+pub mod plain_path;
 pub mod policy;
 pub mod principal_index;
 pub mod projects;

@@ -1,4 +1,4 @@
-//! A set of objects of one kind, told by namespaces and names.
+//! A set of objects of one kind, given by namespaces and names.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ impl ObjectSet {
         Self { all: true, ..Self::default() }
     }
 
-    /// Is this object in it? The namespace is empty where there is none.
+    /// Whether this object is in the set. The namespace is empty for an object without one.
     pub fn contains(&self, namespace: &str, name: &str) -> bool {
         self.all
             || self.namespaces.contains(namespace)
@@ -60,7 +60,7 @@ impl ObjectSet {
             .retain(|(namespace, name)| !namespaces.contains(namespace) && !names.contains(name));
     }
 
-    /// Keeps what can be, given whether objects of the kind have a namespace.
+    /// Keeps the possible objects only, given whether objects of the kind have a namespace.
     pub(crate) fn keep_possible(&mut self, has_namespaces: Option<bool>) {
         match has_namespaces {
             Some(true) => {

@@ -21,7 +21,7 @@ pub(crate) type OwnedNames = SharedMap<Arc<str>, SharedSet<Arc<str>>>;
 /// The owners of objects, by kind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Owners {
-    /// There are few kinds whose objects have owners.
+    /// The owned objects of each kind. Only few kinds have owners.
     kinds: Vec<Arc<OfKind>>,
 }
 
@@ -57,8 +57,8 @@ pub struct OwnedObject<'a> {
 }
 
 impl Owners {
-    /// The owners of objects: of each, its kind, its namespace, its name, and the uid of its owner, if it has
-    /// one. Each object is there once.
+    /// The owners of objects, built from all objects: the kind, the namespace, the name, and the
+    /// uid of the owner, if any. Each object occurs once.
     pub(crate) fn of_all(
         objects: Vec<(GroupResource, Option<String>, String, Option<String>)>,
     ) -> Self {
@@ -210,7 +210,7 @@ impl OfKind {
     }
 
     fn add(&mut self, namespace: &str, name: &str, uid: &str) {
-        // Texts that are there are shared.
+        // Texts that already exist are shared.
         let (namespace, uid) = (known(&self.owners, namespace), known(&self.owned, uid));
         let object = Owned { namespace, name: name.into(), uid };
         object.add_to_owned(&mut self.owned);

@@ -4,7 +4,7 @@
 //! It is updated change by change, and resolves again only the keys that a change concerns. So a
 //! request costs one lookup, and the cost of a change does not grow with the number of keys.
 //!
-//! Decisions about access, and reading what is stored, are elsewhere.
+//! Decisions about access, and reading the stored objects, are elsewhere.
 
 mod concerned;
 mod name_changes;
@@ -45,8 +45,8 @@ pub struct DigestRecord {
     pub name: String,
     /// Its uid: a key that is created again under the same name is another key.
     pub uid: String,
-    /// The uid of the user or team whose key it is: one that is created again under the same name
-    /// is another owner. Empty for other subjects.
+    /// The uid of the user or team that owns the key; empty for other subjects. A user or team that
+    /// is created again under the same name is another owner.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner_uid: String,
 }
@@ -103,9 +103,9 @@ pub struct PrincipalIndex {
     name_changes: NameChanges,
     /// The revision of the changes that are applied.
     revision: u64,
-    /// Whose keys are still resolved as they were before a change.
+    /// The keys that a change affects and that are not resolved again yet.
     concerned: VecDeque<Concerned>,
-    /// The keys whose children are noted since the last change, by uid, with their levels.
+    /// The keys with children that are noted since the last change, by uid, with their levels.
     noted: HashMap<String, usize>,
 }
 
@@ -123,7 +123,7 @@ impl PrincipalIndex {
         policy: &Policy,
     ) -> Result<Arc<ResolvedKey>, Refusal> {
         let key = self.identify_any(digest, now_unix_seconds, policy)?;
-        if key.is_login_code { Err(Refusal::Unknown) } else { Ok(key) }
+        if key.used_as.is_code() { Err(Refusal::Unknown) } else { Ok(key) }
     }
 
     fn identify_any(
@@ -144,8 +144,9 @@ impl PrincipalIndex {
         Ok(key)
     }
 
-    /// Whether an access key, by its name and uid, gives access at a time, in seconds since 1970, and its owner
-    /// holds every right that an impersonation takes, and whether the impersonated user is enabled.
+    /// Whether an impersonation is still allowed at a time, in seconds since 1970. The access key
+    /// with this name and uid must give access. Its owner must have every permission for the
+    /// impersonation. The impersonated user must be enabled.
     pub fn may_impersonate(
         &self,
         key: &str,
@@ -233,9 +234,9 @@ impl PrincipalIndex {
         key.lifetime.ends_at(stored)
     }
 
-    /// The names of the keys whose user or team is not there any more under the uid that owns
-    /// them. They give no access. The owner may be there and not known here: one that cannot be read, or
-    /// whose deletion has begun.
+    /// The names of the keys with an owner that no longer exists under the recorded uid. These keys
+    /// give no access. The owner may exist but be unknown here, if it cannot be read or its
+    /// deletion has begun.
     pub fn keys_without_owner(&self) -> impl Iterator<Item = &str> {
         let without_owner = |key: &KeyFacts| {
             let principal = key.owner.as_ref().and_then(Owner::principal);
@@ -244,8 +245,9 @@ impl PrincipalIndex {
         self.keys.iter().filter(move |(_, key)| without_owner(key)).map(|(name, _)| name.as_str())
     }
 
-    /// The names of the keys whose maker or parent is not there any more. They give no access. The maker may be there
-    /// and not known here: one that cannot be read, or whose deletion has begun.
+    /// The names of the keys with a maker or parent that no longer exists. These keys give no
+    /// access. The maker may exist but be unknown here, if it cannot be read or its deletion has
+    /// begun.
     pub fn keys_without_maker(&self) -> impl Iterator<Item = &str> {
         let is_without =
             |key: &KeyFacts| key.tied_to().any(|uid| !self.key_of_uid.contains_key(uid));
@@ -279,9 +281,10 @@ impl PrincipalIndex {
     /// or else by the object's name.
     fn wanted_principal(&self, wanted: &Impersonation) -> Option<Identity> {
         let name = &wanted.user;
-        // With explicit groups, the identity is the name and these groups and nothing that is stored: the right to a
-        // user's name alone gives nothing that the user has. The right to impersonate a service account is no right
-        // to impersonate a user whose subject is the same text.
+        // With explicit groups, the identity is the name and these groups, and nothing that is
+        // stored. The permission to use a user's name alone gives nothing that the user has. The
+        // permission to impersonate a service account does not extend to a user with the same text
+        // as its subject.
         if !wanted.groups.is_empty() || impersonated::service_account(wanted).is_some() {
             return None;
         }
@@ -293,8 +296,8 @@ impl PrincipalIndex {
         known.filter(|known| wanted.uid.is_empty() || known.uid == wanted.uid)
     }
 
-    /// The identity of the owner of a key, whether the key gives access or not. `None` when
-    /// there is no such key, or its owner is gone, or a key that made it.
+    /// The identity of the owner of a key, even if the key gives no access. `None` if the key, its
+    /// owner, or a key that created it does not exist.
     pub fn identity_of_key(&self, name: &str) -> Option<Arc<Identity>> {
         let key = self.keys.get(name)?;
         self.identity(name, key).map(Arc::new)
@@ -355,7 +358,7 @@ impl PrincipalIndex {
         });
         let parents: Vec<(String, KeyFacts, Option<Impersonation>)> = parents.collect();
         let mut ancestors = Vec::with_capacity(parents.len());
-        let mut is_of_command_line = key.is_command_line;
+        let mut is_of_command_line = key.used_as.is_command_line();
         for (name, parent, impersonated) in parents {
             if !self.has_owner(&parent) {
                 return Err(Refusal::Unknown);
@@ -366,12 +369,12 @@ impl PrincipalIndex {
             self.workloads.check(&parent)?;
             let activity = self.activity_of(&name, &parent.uid);
             let mut lifetime = self.workloads.lifetime_of(&parent);
-            let KeyFacts { uid, owner_uid, is_login, is_session, is_command_line, .. } = parent;
-            if is_of_command_line && is_session {
-                // The idleness of a browser says nothing about the command line.
+            let KeyFacts { uid, owner_uid, is_login, used_as, .. } = parent;
+            if is_of_command_line && used_as.is_session() {
+                // The idleness of a browser does not concern the command line.
                 lifetime.idle_seconds = 0;
             }
-            is_of_command_line |= is_command_line;
+            is_of_command_line |= used_as.is_command_line();
             ancestors.push(Ancestor {
                 name,
                 uid,
@@ -596,20 +599,20 @@ impl PrincipalIndex {
         }
     }
 
-    /// Says which revision the changes are of that come next.
+    /// Sets the revision of the changes that follow.
     pub fn set_revision(&mut self, revision: u64) {
         self.name_changes.begin(revision);
         self.revision = revision;
     }
 
-    /// The revision since which the key with this digest has the identity that it has now, as
-    /// far as is known here.
+    /// The revision since which the key with this digest has its present identity, as far as this
+    /// index knows.
     pub fn since(&self, digest: &Digest) -> u64 {
         self.since.get(digest).copied().unwrap_or(self.revision)
     }
 
-    /// The revision since which an impersonation gives the identity that it gives now, as far as is known here.
-    /// With explicit groups, it is always the same.
+    /// The revision since which an impersonation gives its present identity, as far as this index
+    /// knows. With explicit groups, the identity is always the same.
     pub fn since_of(&self, wanted: &Impersonation) -> u64 {
         let is_stored = wanted.groups.is_empty() && impersonated::service_account(wanted).is_none();
         if is_stored { self.name_changes.since(&wanted.user) } else { 0 }
@@ -629,7 +632,7 @@ impl PrincipalIndex {
         let ancestors = self.ancestors(&key)?;
         let activity = self.activity_of(&record.name, &record.uid);
         let lifetime = self.workloads.lifetime_of(&key);
-        let KeyFacts { uid, is_login, is_session, is_login_code, is_command_line, .. } = key;
+        let KeyFacts { uid, is_login, used_as, .. } = key;
         let identity = Arc::new(identity);
         Ok(Arc::new(ResolvedKey {
             uid,
@@ -638,9 +641,7 @@ impl PrincipalIndex {
             is_login,
             activity,
             ancestors,
-            is_session,
-            is_login_code,
-            is_command_line,
+            used_as,
         }))
     }
 
@@ -666,8 +667,8 @@ impl PrincipalIndex {
         Some(identity)
     }
 
-    /// The groups that a key adds to those of its owner. A key whose maker has a scope adds only groups that the
-    /// maker has now. The makers of the key must be known to be there.
+    /// The groups that a key adds to those of its owner. A key from a scoped maker adds only groups
+    /// that the maker has now. The caller must check that the makers of the key exist.
     fn groups_of_key(&self, key: &KeyFacts) -> Vec<String> {
         let maker = key.maker_uid().filter(|_| !key.groups.is_empty());
         let Some(maker) = maker else { return key.groups.clone() };
@@ -681,8 +682,7 @@ impl PrincipalIndex {
         key.groups.iter().filter(|group| held.contains(group)).cloned().collect()
     }
 
-    /// The identity of a user, without what a key adds; `None` when there is none of that
-    /// name.
+    /// The identity of a user, without the additions of a key; `None` if no user has the name.
     fn user_identity(&self, name: &str) -> Option<Identity> {
         let user = self.users.get(name)?;
         let subject = if user.subject.is_empty() { name } else { &user.subject };
@@ -703,8 +703,7 @@ impl PrincipalIndex {
         Some(identity)
     }
 
-    /// The identity of a team, without what a key adds; `None` when there is none of that
-    /// name.
+    /// The identity of a team, without the additions of a key; `None` if no team has the name.
     fn team_identity(&self, name: &str) -> Option<Identity> {
         let team = self.teams.get(name)?;
         let mut identity = Identity {

@@ -1,4 +1,5 @@
-//! Which project a namespace belongs to: what the namespaces themselves say, never their names.
+//! The project of each namespace. It comes from the namespace objects themselves, never from their
+//! names.
 
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ impl Projects {
         self.of_namespace.keys().map(|name| &**name)
     }
 
-    /// Is it the very same, shared? Then nothing has changed.
+    /// Whether both share the same memory. Nothing has changed in that case.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.of_namespace.ptr_eq(&other.of_namespace)
     }

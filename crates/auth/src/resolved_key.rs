@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use postern_kinds::principal::Lifetime;
+use postern_kinds::principal::{KeyUse, Lifetime};
 use postern_kinds::{CallerKey, Impersonation, Owner};
 
 use crate::bearer::Refusal;
@@ -39,7 +39,7 @@ pub struct Ancestor {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// The uid of the user or team who owns it; empty for another subject.
+    /// The uid of the user or team that owns it; empty for another subject.
     pub owner_uid: String,
     /// How long it gives access.
     pub lifetime: Lifetime,
@@ -52,8 +52,7 @@ pub struct Ancestor {
 }
 
 /// An access key that gives access until it expires.
-#[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the key")]
+#[derive(Debug, Default)]
 pub struct ResolvedKey {
     /// Its uid.
     pub uid: String,
@@ -67,12 +66,8 @@ pub struct ResolvedKey {
     pub activity: Arc<Activity>,
     /// The keys that it ends with, its own maker first.
     pub ancestors: Vec<Ancestor>,
-    /// Whether it is a session of the console.
-    pub is_session: bool,
-    /// Whether it is the code of a login link, which begins this session and does nothing else.
-    pub is_login_code: bool,
-    /// Whether it is of a login of the command line.
-    pub is_command_line: bool,
+    /// Its use.
+    pub used_as: KeyUse,
 }
 
 impl ResolvedKey {
@@ -84,7 +79,8 @@ impl ResolvedKey {
         ends.chain([own]).flatten().min()
     }
 
-    /// The time at which it expires at the latest, however often it is used; `None` if uses extend it for ever.
+    /// The latest time at which the key expires, regardless of uses; `None` if uses can extend it
+    /// without a limit.
     pub fn latest_end(&self) -> Option<i64> {
         let own = Lifetime { idle_seconds: 0, ..self.lifetime };
         let own = own.ends_at(None).filter(|_| !own.after_last_activity);
@@ -92,12 +88,13 @@ impl ResolvedKey {
         ends.chain([own]).flatten().min()
     }
 
-    /// The key of a request, for the kinds' hooks. `impersonated` is the identity that the request impersonates,
-    /// if it does.
+    /// The key of a request, for the kinds' hooks. `impersonated` is the identity that the request
+    /// impersonates, if it does.
     ///
-    /// A session acts as the key of its login: what that key creates in a session does not end with the session. A login
-    /// of the command line acts as the session that consented. If it ends before that session, it acts as itself: its user
-    /// has asked for this lifetime, so what it creates ends with it.
+    /// A session acts as the key of its login: objects that this key creates in a session do not
+    /// end with the session. A login of the command line acts as the session that consented. If it
+    /// ends before that session, it acts as itself: its user asked for this lifetime, so the
+    /// objects that it creates end with it.
     pub fn as_caller_key(&self, impersonated: Option<Impersonation>) -> CallerKey {
         let identity = &self.identity;
         let user = identity.user.clone().map(Owner::User);
@@ -114,8 +111,8 @@ impl ResolvedKey {
             last_activity_unix_seconds: self.activity.last(),
             is_login: self.is_login,
         };
-        let session = usize::from(self.is_command_line && self.ancestors.len() > 1);
-        let acts_as_login = self.is_session && !self.ends_before_its_session();
+        let session = usize::from(self.used_as.is_command_line() && self.ancestors.len() > 1);
+        let acts_as_login = self.used_as.is_session() && !self.ends_before_its_session();
         match self.ancestors.get(session).filter(|_| acts_as_login) {
             Some(login) => CallerKey {
                 name: login.name.clone(),
@@ -134,7 +131,7 @@ impl ResolvedKey {
     /// the session does not count.
     fn ends_before_its_session(&self) -> bool {
         let end = |lifetime: Lifetime| Lifetime { idle_seconds: 0, ..lifetime }.ends_at(None);
-        let session = self.ancestors.first().filter(|_| self.is_command_line);
+        let session = self.ancestors.first().filter(|_| self.used_as.is_command_line());
         let of_session = session.and_then(|session| end(session.lifetime));
         of_session.is_some_and(|of_session| end(self.lifetime).is_some_and(|own| own < of_session))
     }
@@ -168,14 +165,9 @@ mod tests {
         let activity = Arc::new(Activity::at(100));
         let key = ResolvedKey {
             uid: "k1".to_owned(),
-            identity: Arc::default(),
             lifetime,
-            is_login: false,
             activity: activity.clone(),
-            ancestors: Vec::new(),
-            is_session: false,
-            is_login_code: false,
-            is_command_line: false,
+            ..ResolvedKey::default()
         };
         assert_eq!(key.check(399), Ok(()));
         assert_eq!(key.check(400), Err(Refusal::Expired));

@@ -1,6 +1,7 @@
-//! Access reviews at a target. A caller may do there what the target allows *and* the scope of their key lets
-//! through (`docs/reference/scopes.md#where-it-holds`). If the scope denies it, the target is not asked. The
-//! central server and an agent answer these reviews alike.
+//! Access reviews at a target. A caller has the permissions that the target allows *and* that the
+//! scope of the key allows (`docs/reference/scopes.md#where-it-holds`). If the scope denies a
+//! request, the target is not asked. The central server and an agent answer these reviews in the
+//! same way.
 
 use postern_kinds::reviews::self_subject_rules_review::Status;
 use postern_kinds::reviews::{AccessStatus, self_subject_access_review};
@@ -14,7 +15,7 @@ use crate::kube_request::{KubeRequest, path_attributes};
 use crate::policy::target::{ResolvedTarget, TargetRequest};
 use crate::policy::{Policy, RulesOf};
 
-/// A review whose answer depends on what gets to the target.
+/// A review with a result that depends on the requests that reach the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TargetReview {
     /// A `SelfSubjectAccessReview`.
@@ -70,7 +71,7 @@ impl TargetReview {
                 name: &of.name,
             },
             (None, Some(of)) => path_attributes(&of.verb, &of.path),
-            // The target says what is wrong with it.
+            // The target reports the error in the review.
             (None, None) => return Ok(None),
         };
         let asked = TargetRequest::of_review(place, attributes);

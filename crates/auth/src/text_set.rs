@@ -27,8 +27,8 @@ pub(crate) fn shared(text: &str) -> Arc<str> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TextSet {
     texts: Box<[Arc<str>]>,
-    /// The same texts, for those who ask for one of many: it takes one look, where a search in order takes
-    /// ten.
+    /// The same texts as a hash set, if there are many. A query then takes one look-up instead of a
+    /// linear search.
     many: Option<Arc<HashSet<Arc<str>, RandomState>>>,
 }
 

@@ -1,8 +1,8 @@
 //! The author of a write, stored for as long as the write has an effect. Some writes take data from an
 //! object that the author may read. Each time data is taken, the author's permission is checked again.
 //!
-//! It outlives a restart and a restore. Names can be used again and uids cannot, so it has uids. It decides
-//! nothing: it only names the identity whose permissions a [`policy`](crate::policy) is asked for.
+//! It outlives a restart and a restore. Names can be used again and uids cannot, so it has uids. It
+//! decides nothing: it only names the identity for which a [`policy`](crate::policy) is asked.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use crate::scope::ScopeRules;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Writer {
-    /// The name of the User who owns the key, if one does.
+    /// The name of the User that owns the key, if a User does.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub user: String,
-    /// The name of the Team that owns the key, if one does.
+    /// The name of the Team that owns the key, if a Team does.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub team: String,
-    /// The uid of that user or team; empty for another subject, who is known by the key.
+    /// The uid of that user or team. It is empty for another subject, which the key identifies.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// The name of the access key.
@@ -41,13 +41,14 @@ pub struct Writer {
     /// The identity that the request impersonated, if it did: that one wrote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub impersonated: Option<Impersonation>,
-    /// The scopes of the key, and of the keys that made it: they hold when it is gone, too.
+    /// The scopes of the key, and of the keys that created it. They stay in force after the key is
+    /// deleted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<Scope>,
 }
 
-/// How a key of type `Login` was when its owner deleted it, or when it expired: what was asked for with it goes on within
-/// this scope.
+/// The state of a key of type `Login` when its owner deleted it or when it expired. Work that was
+/// requested with the key continues within this scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Logout {
@@ -79,10 +80,11 @@ impl Writer {
         }
     }
 
-    /// The identity as which it wrote, with the groups, teams and scopes of now; `None` when that has ended.
-    /// It ends with the key, with the owner of the key, and with the right to impersonate. Only a key of type `Login`
-    /// may expire or be deleted without that, since people log out: `logout` says how the key was when its owner deleted
-    /// it while it was enabled.
+    /// The identity that wrote, with its present groups, teams and scopes; `None` if that identity
+    /// has ended. It ends with the key, with the owner of the key, and with the permission to
+    /// impersonate. Only a key of type `Login` may expire or be deleted without that effect, since
+    /// people log out. `logout` is the state of the key when its owner deleted it while it was
+    /// enabled.
     pub fn identity_now(
         &self,
         principals: &PrincipalIndex,
@@ -133,7 +135,7 @@ mod tests {
     use crate::digest::Digest;
     use crate::principal_index::DigestRecord;
 
-    /// An index with the user ada, and with the key of this user, if it is there.
+    /// An index with the user ada, and with this user's key, if there is one.
     fn index(uid: &str, is_user_disabled: bool, key: Option<KeyFacts>) -> PrincipalIndex {
         let mut index = PrincipalIndex::default();
         let (uid_of_user, disabled) = (uid.to_owned(), is_user_disabled);
@@ -151,19 +153,9 @@ mod tests {
             uid: "k1".to_owned(),
             owner: Some(Owner::User("ada".to_owned())),
             owner_uid: "u1".to_owned(),
-            groups: Vec::new(),
-            disabled: false,
             lifetime: Lifetime { ttl_seconds: 100, ..Lifetime::default() },
             is_login: true,
-            scope: None,
-            maker: None,
-            parent_uid: None,
-            is_session: false,
-            is_login_code: false,
-            is_command_line: false,
-            workload_uid: None,
-            connector: None,
-            identity: None,
+            ..KeyFacts::default()
         }
     }
 

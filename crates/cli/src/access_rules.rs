@@ -1,11 +1,16 @@
-//! Changes of `spec.access`: who gets which verbs on an object. Fields that this version does not know
-//! stay as they are. Reading and writing the objects is in `commands/share.rs`.
+//! Changes of `spec.access`: the subjects with verbs on an object. Fields that this version does
+//! not know stay as they are. Reading and writing the objects is in `commands/share.rs`.
 
 use std::fmt;
 
+use postern_client::Collection;
+use postern_meta::object::Object;
 use serde_json::{Map, Value, json};
 
+use crate::error::CliError;
+use crate::explain::by_flags;
 use crate::output::escape;
+use crate::session::Session;
 
 /// The name of the entries that `share` makes. It changes no others.
 const ENTRY_NAME: &str = "shared";
@@ -55,7 +60,8 @@ pub(crate) fn list(subjects: &[Subject]) -> String {
     names.join(", ")
 }
 
-/// Gives verbs to those subjects who do not have them all by one entry, and returns them.
+/// Grants verbs to the subjects that do not have all of them by one entry. The result is these
+/// subjects.
 pub(crate) fn grant(
     access: &mut Vec<Value>,
     subjects: &[Subject],
@@ -80,8 +86,8 @@ pub(crate) fn grant(
     new.into_iter().cloned().collect()
 }
 
-/// Takes subjects out of all entries, and returns those who were in one. Entries without subjects are
-/// removed.
+/// Removes subjects from all entries, and removes entries without subjects. The result is the
+/// subjects that were in an entry.
 pub(crate) fn revoke(access: &mut Vec<Value>, subjects: &[Subject]) -> Vec<Subject> {
     let was_in = |subject: &&Subject| access.iter().any(|entry| subject.is_in(entry));
     let found: Vec<_> = subjects.iter().filter(was_in).cloned().collect();
@@ -102,23 +108,40 @@ pub(crate) fn is_open(access: &[Value]) -> bool {
     access.iter().any(|entry| Subject::AllUsers.is_in(entry))
 }
 
-/// The access rules of an object, which are created where there are none. `None` if the
-/// field is no list.
-pub(crate) fn of_object(fields: &mut Map<String, Value>) -> Option<&mut Vec<Value>> {
-    list_in_spec(fields, "access")
-}
-
 /// A list in the spec, which is created where there is none. `None` if the field is no list.
-pub(crate) fn list_in_spec<'a>(
-    fields: &'a mut Map<String, Value>,
-    name: &str,
-) -> Option<&'a mut Vec<Value>> {
+fn list_in_spec<'a>(fields: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Vec<Value>> {
     let spec = fields.entry("spec").or_insert_with(|| json!({})).as_object_mut()?;
     let list = spec.entry(name).or_insert(Value::Null);
     if list.is_null() {
         *list = json!([]);
     }
     list.as_array_mut()
+}
+
+/// Changes a list in the spec of an object. The result is the object and the value that `change`
+/// returned. A default value from `change` means that nothing changes. `flags` are those that set
+/// fields of the list.
+pub(crate) async fn edit_list<T: Default + PartialEq>(
+    session: &mut Session,
+    of: Collection<'_>,
+    name: &str,
+    list: &str,
+    flags: &[(&str, &str)],
+    mut change: impl FnMut(&mut Vec<Value>) -> T,
+) -> Result<(Object, T), CliError> {
+    let mut changed = Some(T::default());
+    let edited = session.client.edit(of, name, |object| {
+        changed = list_in_spec(&mut object.fields, list).map(&mut change);
+        changed.as_ref().is_some_and(|changed| *changed != T::default())
+    });
+    match (edited.await, changed) {
+        (Ok(object), Some(changed)) => Ok((object, changed)),
+        (Ok(_), None) => Err(CliError::new(format!("spec.{list} of {name} is not a list"))),
+        (Err(error), _) => {
+            let explained = session.explain_named(of, name, &error).await;
+            Err(by_flags(explained, &error, flags))
+        }
+    }
 }
 
 /// Whether an entry is one that [`grant`] made for these verbs.
@@ -244,10 +267,10 @@ mod tests {
         for mut fields in [json!({}), json!({ "spec": {} }), json!({ "spec": { "access": null } })]
         {
             let fields = fields.as_object_mut().unwrap();
-            of_object(fields).unwrap().push(json!(1));
+            list_in_spec(fields, "access").unwrap().push(json!(1));
             assert_eq!(fields["spec"], json!({ "access": [1] }));
         }
         let mut odd = json!({ "spec": { "access": "x" } });
-        assert!(of_object(odd.as_object_mut().unwrap()).is_none());
+        assert!(list_in_spec(odd.as_object_mut().unwrap(), "access").is_none());
     }
 }

@@ -1,23 +1,23 @@
-//! Forms of the command line that kubectl takes and clap does not: flags before the command or before the kind, and
-//! `--flag=true` or `--flag=false` for flags without a value.
+//! Forms of the command line that kubectl accepts and clap does not. Flags may be before the
+//! command or before the kind. Flags without a value may be written as `--flag=true` or
+//! `--flag=false`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use clap::{Arg, ArgAction, Args as _, Command};
 
 use crate::flags::{ConnectionFlags, NamespaceFlag};
 
-/// The words in the form that `command` parses. What follows `--` stays as it is.
+/// The words in the form that `command` parses. Words after `--` stay as they are.
 ///
-/// Flags before a subcommand are moved behind it: `-n shop get secrets` is `get -n shop secrets`, and `delete -l a=b users`
-/// is `delete users -l a=b`. Before the command itself these are the flags of the connection, and behind it all flags of
-/// its subcommands.
+/// Flags before a subcommand are moved behind it: `-n shop get secrets` is `get -n shop secrets`,
+/// and `delete -l a=b users` is `delete users -l a=b`. Before the command itself these are the
+/// flags of the connection, and behind it all flags of its subcommands.
 pub(crate) fn normalized(words: &[OsString], command: &Command) -> Vec<OsString> {
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let (own, rest) = words.split_at(end);
     let Some((program, mut left)) = own.split_first() else { return words.to_vec() };
-    let leading =
-        NamespaceFlag::augment_args(ConnectionFlags::augment_args(Command::new("leading")));
+    let leading = leading_flags();
     let (mut at, mut known) = (command, &leading);
     let mut out = vec![program.clone()];
     let mut flags: Vec<&OsString> = Vec::new();
@@ -34,12 +34,22 @@ pub(crate) fn normalized(words: &[OsString], command: &Command) -> Vec<OsString>
     out
 }
 
+/// The flags that may be before the command.
+fn leading_flags() -> Command {
+    NamespaceFlag::augment_args(ConnectionFlags::augment_args(Command::new("leading")))
+}
+
+/// The place of the command in the words.
+pub(crate) fn command_at(words: &[&str]) -> Option<usize> {
+    words_before_positional(words.get(1..)?, &leading_flags()).map(|count| count + 1)
+}
+
 /// How many words of flags and their values come before the first word that is neither. `None` without such a word, or
 /// after a flag of which it is not known whether the next word is its value.
-fn words_before_positional(words: &[OsString], known: &Command) -> Option<usize> {
+fn words_before_positional(words: &[impl AsRef<OsStr>], known: &Command) -> Option<usize> {
     let mut at = 0;
     while at < words.len() {
-        let text = words[at].to_str()?;
+        let text = words[at].as_ref().to_str()?;
         at += match text.strip_prefix('-').filter(|rest| !rest.is_empty()) {
             None => return Some(at),
             Some(flag) => words_of_flag(flag, known)?,
@@ -186,7 +196,7 @@ mod tests {
             ("get --watch=false", "get"),
             ("get --watch=maybe --output=true", "get --watch=maybe --output=true"),
             ("run -- --debug=true", "run -- --debug=true"),
-            // It has a value in this command.
+            // The flag has a value in this command.
             ("connect cluster x --set-current=false", "connect cluster x --set-current=false"),
         ] {
             assert_eq!(said(words), wanted);

@@ -15,7 +15,7 @@ const SILENCE_MAX: Duration = Duration::from_mins(3);
 /// The wait before the first attempt after a failure; it doubles with each.
 const WAIT_MIN: Duration = Duration::from_millis(500);
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// How many failures in a row end a watch that does not go on for ever.
+/// The number of failures in a row that end a watch, unless it has no such limit.
 const FAILURES_MAX: u32 = 8;
 
 /// The changes of the objects of a collection.
@@ -30,11 +30,11 @@ pub(crate) struct Changes<'a> {
     failures_max: u32,
 }
 
-/// What has happened.
+/// A change of one object, or a new state of all.
 pub(crate) enum Event {
     /// An object has changed.
     Change(Change),
-    /// All objects as they are now. What happened since the last event is not known in detail.
+    /// All objects as they are now. The changes since the last event are not known in detail.
     List(Value),
 }
 
@@ -60,7 +60,8 @@ impl<'a> Changes<'a> {
         Ok((changes, list))
     }
 
-    /// Makes it go on for ever, however often the server fails.
+    /// Removes the limit of failures in a row: the watch goes on until the caller has no
+    /// permission.
     pub(crate) fn for_ever(mut self) -> Self {
         self.failures_max = u32::MAX;
         self
@@ -69,7 +70,8 @@ impl<'a> Changes<'a> {
     /// The next change.
     ///
     /// # Errors
-    /// The reason why there are no more: the caller has no permission, or too many attempts have failed.
+    /// The reason why the changes end: the caller has no permission, or too many attempts have
+    /// failed.
     pub(crate) async fn next(&mut self, session: &mut Session) -> Result<Event, CliError> {
         loop {
             match self.attempt(session).await {

@@ -12,8 +12,7 @@ const FORM: &str = "write a duration as 720h, 30m, 1h30m or 30d, or as plain sec
 /// Parses `720h`, `30m`, `1h30m`, `30d`, or plain seconds. A day has 24 hours.
 ///
 /// # Errors
-/// A sentence that says what is wrong: another form, or more than `max`. It does not repeat the
-/// text.
+/// A sentence that names the error: another form, or more than `max`. It does not repeat the text.
 pub fn parse_duration(text: &str, max: Duration) -> Result<Duration, String> {
     if text.starts_with('-') {
         return Err(format!("a duration must not be negative; {FORM}"));
@@ -45,7 +44,7 @@ fn parse_seconds(text: &str) -> Option<u64> {
         if digits.is_empty() {
             return None;
         }
-        // A number that does not fit is too long, whatever its unit is.
+        // A number that does not fit is too long in every unit.
         let number = digits.parse().unwrap_or(u64::MAX);
         let size = match UNITS.iter().find(|(name, _)| *name == unit) {
             Some((_, size)) => *size,

@@ -21,7 +21,7 @@ const PRIVATE_FILE: u32 = 0o600;
 /// A file with text to edit.
 pub(crate) struct EditedFile {
     path: PathBuf,
-    /// What was written first.
+    /// The text that was written first.
     original: Option<Zeroizing<String>>,
 }
 

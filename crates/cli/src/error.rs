@@ -20,7 +20,7 @@ enum Outcome {
     Usage,
     /// Printed already, when it happened.
     Reported,
-    /// An exit code of its own, for a command whose page has it.
+    /// An exit code that the page of the command defines.
     Code(u8),
     /// An exit code that is the result, with nothing to print.
     Exit(u8),
@@ -39,7 +39,7 @@ impl CliError {
         Self { outcome: Outcome::Usage, ..Self::new(message) }
     }
 
-    /// The error of a command whose errors have been printed one by one.
+    /// The error of a command that has printed its errors one by one.
     pub(crate) fn reported() -> Self {
         Self { outcome: Outcome::Reported, ..Self::new("") }
     }
@@ -47,16 +47,6 @@ impl CliError {
     /// An error with an exit code that the command documents.
     pub(crate) fn with_code(message: impl Into<String>, code: u8) -> Self {
         Self { outcome: Outcome::Code(code), ..Self::new(message) }
-    }
-
-    /// The same error with an exit code that the command documents. What was printed already stays so.
-    pub(crate) fn into_code(mut self, code: u8) -> Self {
-        self.outcome = match self.outcome {
-            Outcome::Failed | Outcome::Code(_) | Outcome::Usage => Outcome::Code(code),
-            Outcome::Reported | Outcome::Exit(_) => Outcome::Exit(code),
-            Outcome::OutputClosed => Outcome::OutputClosed,
-        };
-        self
     }
 
     /// An exit code that is the result of the command: nothing is printed.
@@ -69,6 +59,11 @@ impl CliError {
         let closed = error.kind() == io::ErrorKind::BrokenPipe;
         let outcome = if closed { Outcome::OutputClosed } else { Outcome::Failed };
         Self { outcome, ..Self::new(format!("cannot write to the standard output: {error}")) }
+    }
+
+    /// Adds where the mistake is, before the message.
+    pub(crate) fn at(self, place: &str) -> Self {
+        Self { message: format!("{place}: {}", self.message), ..self }
     }
 
     /// Adds one more thing to do next.
@@ -90,7 +85,7 @@ impl CliError {
         self.hint(format!("not tried: {}", objects.join(", ")))
     }
 
-    /// Makes a closed standard output an error: what was not read is lost for good.
+    /// Makes a closed standard output an error, because unread output is lost.
     pub(crate) fn output_matters(mut self) -> Self {
         if self.outcome == Outcome::OutputClosed {
             self.outcome = Outcome::Failed;

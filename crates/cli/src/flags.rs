@@ -1,9 +1,10 @@
-//! Flags and output formats that several commands share. The commands decide what they mean.
+//! Flags and output formats that several commands share. Each command decides on their effect.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
+use postern_client::Selection;
 use postern_kinds::SecretText;
 
 use crate::parse;
@@ -98,6 +99,31 @@ pub struct NamespaceFlag {
     pub(crate) namespace: Option<String>,
 }
 
+/// In which collections objects are: the server and the namespace.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CollectionFlags {
+    #[command(flatten)]
+    pub(crate) namespace: NamespaceFlag,
+
+    #[command(flatten)]
+    pub(crate) connection: ConnectionFlags,
+}
+
+/// The flag that selects objects of a collection.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LabelFlag {
+    /// Only objects with these labels: team=red,env!=test
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub(crate) selector: Option<String>,
+}
+
+impl LabelFlag {
+    /// The selected objects; all without the flag.
+    pub(crate) fn selection(&self) -> Selection {
+        Selection { labels: self.selector.clone().unwrap_or_default(), ..Selection::default() }
+    }
+}
+
 /// Whether a command changes anything, as in kubectl.
 #[derive(ValueEnum, Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) enum DryRun {
@@ -111,7 +137,7 @@ pub(crate) enum DryRun {
 }
 
 impl DryRun {
-    /// The text behind what was done.
+    /// The text that follows the report of a change.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Self::None => "",
@@ -163,4 +189,13 @@ pub(crate) enum TableFormat {
     Yaml,
     /// KIND/NAME, one a line, as kubectl takes it.
     Name,
+}
+
+/// The flag of the commands that write a context.
+#[derive(Args, Debug)]
+pub(crate) struct CurrentFlag {
+    /// Whether the new context becomes the current context
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value = "true", num_args = 0..=1,
+          require_equals = true, default_missing_value = "true")]
+    pub(crate) set_current: bool,
 }

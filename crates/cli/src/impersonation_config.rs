@@ -1,8 +1,8 @@
-//! As whom to act: `--as` and its like, or the kubeconfig's fields where there is no flag, as with
-//! kubectl. The headers are made in the client.
+//! The identity to act as: `--as` and similar flags, or the kubeconfig's fields if there is no
+//! flag, as with kubectl. The client makes the headers.
 //!
-//! Nothing is left out without an error: the request would be made with more rights than were asked
-//! for.
+//! A part that cannot be used is an error: without it, the request would be made with more rights
+//! than the user wanted.
 
 use std::collections::BTreeMap;
 

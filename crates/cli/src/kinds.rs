@@ -1,5 +1,5 @@
 //! The names that the command line has for the served kinds. All of them come from the kinds
-//! themselves; what is done with the kinds is in `commands/`.
+//! themselves. `commands/` uses the kinds.
 
 use postern_kinds::cluster::Cluster;
 use postern_kinds::space_instance::SpaceInstance;
@@ -29,7 +29,8 @@ pub(crate) fn hint(verb: Verb) -> String {
     format!("the kinds are {}", names.join(", "))
 }
 
-/// All kinds. First those that have commands of their own: a name of two kinds is that of the commands.
+/// All kinds. Kinds with their own commands come first, so a name of two kinds means the one with
+/// commands.
 pub(crate) fn all() -> impl Iterator<Item = &'static Info> {
     let all = || postern_kinds::all().iter().map(|kind| kind.info());
     let others = all().filter(|info| !info.on_command_line);
@@ -66,8 +67,8 @@ fn any_kind(info: &Info) -> Option<&'static dyn AnyKind> {
 /// The fields of the kind's objects that have secret values, by their paths.
 pub(crate) fn secret_fields(info: &Info) -> impl Iterator<Item = &'static [&'static str]> {
     any_kind(info).into_iter().flat_map(|kind| {
-        let written = kind.write_only().iter().map(|field| field.path);
-        kind.read_protected().iter().copied().chain(written)
+        let written = kind.info().write_only.iter().map(|field| field.path);
+        kind.info().read_protected.iter().copied().chain(written)
     })
 }
 
@@ -81,15 +82,16 @@ pub(crate) fn json_pointer(path: &[&str]) -> String {
     path.iter().flat_map(|name| ["/", name]).collect()
 }
 
-/// Whether the answer to a create has a credential that is never shown again: so it is where
-/// the server stores no more of a field than its digest.
+/// Whether the response to a create has a credential that is never shown again. This is so if the
+/// server stores only the digest of a field.
 pub(crate) fn answers_with_credential(info: &Info) -> bool {
     let kinds = postern_kinds::all().iter();
     let mut same = kinds.filter(|kind| kind.info().kind == info.kind);
-    same.any(|kind| kind.write_only().iter().any(|field| field.at_rest == AtRest::Digest))
+    same.any(|kind| kind.info().write_only.iter().any(|field| field.at_rest == AtRest::Digest))
 }
 
-/// Whether callers who hold `use` on an object of the kind send requests to the cluster or space that it stands for.
+/// Whether callers with `use` on an object of the kind send requests to the cluster or space that
+/// it stands for.
 pub(crate) fn is_target(info: &Info) -> bool {
     [Cluster::INFO.kind, VirtualClusterInstance::INFO.kind, SpaceInstance::INFO.kind]
         .contains(&info.kind)

@@ -1,12 +1,13 @@
-//! The command line: commands, kubeconfigs, and what is printed.
+//! The command line: commands, kubeconfigs, and output.
 //!
 //! Data goes to the standard output, everything else to the standard error. The exit code is 0, 1
-//! for a failure, or 2 for a command that makes no sense; a few commands have codes of their own. Requests are made by `postern-client`;
-//! the server and its commands are not here.
+//! for a failure, or 2 for a command that makes no sense. A few commands have further codes.
+//! `postern-client` makes the requests; the server and its commands are in other crates.
 
 mod access_rules;
 mod arguments;
 mod base64_text;
+mod batch;
 mod changes;
 mod commands;
 mod duration;
@@ -26,6 +27,7 @@ mod output;
 mod output_format;
 mod parse;
 mod process;
+mod removed;
 mod resources;
 mod scope_flags;
 mod server_table;
@@ -49,10 +51,11 @@ pub use usage::parse_or_exit;
 
 use crate::process::Process;
 
-/// A login link for the web console, with the access key of a kubeconfig. It takes at most `timeout`.
+/// A login link for the web console, with the access key of a kubeconfig. It takes at most
+/// `timeout`.
 ///
 /// # Errors
-/// A sentence that says what failed.
+/// A sentence that names the cause.
 pub async fn console_link(kubeconfig: &Path, timeout: Duration) -> Result<Link, String> {
     let made = Link::by_kubeconfig(kubeconfig, timeout, &Process::system()).await;
     made.map_err(|error| error.message)

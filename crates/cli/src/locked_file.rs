@@ -1,5 +1,5 @@
-//! Replacing a file of the user's so that nothing in it is lost: under a lock, atomically, and readable by its owner
-//! alone. The callers decide what is in the file.
+//! Replacing a file of the user without loss: under a lock, atomically, and readable by its owner
+//! alone. The callers decide on the content of the file.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};

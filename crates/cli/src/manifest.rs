@@ -1,5 +1,6 @@
 //! Objects in files: YAML with any number of documents, or JSON. `commands/` uses the objects.
 
+use postern_client::Collection;
 use postern_kinds::{Info, Verb};
 use postern_meta::decode::{Format, decode_own_file as decode};
 use postern_meta::object::Object;
@@ -19,6 +20,14 @@ pub(crate) struct Manifest {
     pub(crate) info: &'static Info,
     /// The object.
     pub(crate) object: Object,
+}
+
+impl Manifest {
+    /// The collection of the object, in its own namespace or else in this one.
+    pub(crate) fn collection<'a>(&'a self, namespace: &'a str) -> Collection<'a> {
+        let own = Some(self.object.metadata.namespace.as_str()).filter(|own| !own.is_empty());
+        Collection::new(self.info, Some(own.unwrap_or(namespace)))
+    }
 }
 
 /// The objects in a file, each with its own error, in their order. Documents without
@@ -68,7 +77,7 @@ fn json_objects(bytes: &[u8]) -> Option<Vec<(usize, &[u8])>> {
         object.ok()?;
         let document = bytes.get(start..stream.byte_offset())?.trim_ascii_start();
         let first = stream.byte_offset() - document.len();
-        // The lines before it, and the begin of its own.
+        // The lines before it, and its first line.
         let line = bytes[..first].split(|byte| *byte == b'\n').count();
         objects.push((line, document));
         start = stream.byte_offset();

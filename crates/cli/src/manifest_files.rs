@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use postern_kinds::Verb;
 
+use crate::batch::{self, Failure};
 use crate::error::CliError;
-use crate::flags::{ConnectionFlags, NamespaceFlag};
+use crate::flags::{CollectionFlags, NamespaceFlag};
 use crate::manifest::{self, Manifest};
 use crate::output::escape;
 use crate::process::{Process, TEXT_FILE_MAX_BYTES, in_utf8, read_text_file};
@@ -55,12 +56,11 @@ impl FileFlags {
     pub(crate) fn read(
         &self,
         verb: Verb,
-        connection: &ConnectionFlags,
-        namespace: &NamespaceFlag,
+        flags: &CollectionFlags,
         process: &Process,
     ) -> Result<Vec<Result<Manifest, CliError>>, CliError> {
         let stdin_count = self.files.iter().filter(|file| is_stdin(file)).count();
-        let key_from_stdin = connection.target.credential.reads_key_from_stdin();
+        let key_from_stdin = flags.connection.target.credential.reads_key_from_stdin();
         if stdin_count + usize::from(key_from_stdin) > 1 {
             let message = "the standard input can be used only once: for `-f -` or for \
                            `--access-key -`";
@@ -82,7 +82,8 @@ impl FileFlags {
         if manifests.is_empty() {
             return Err(CliError::new("the files of -f contain no object"));
         }
-        let manifests = manifests.into_iter().map(|manifest| in_namespace(manifest?, namespace));
+        let manifests =
+            manifests.into_iter().map(|manifest| in_namespace(manifest?, &flags.namespace));
         Ok(manifests.collect())
     }
 
@@ -131,6 +132,21 @@ impl FileFlags {
         }
         Ok(())
     }
+}
+
+/// Does the work for one object of the files after the other.
+pub(crate) async fn each(
+    manifests: &[Result<Manifest, CliError>],
+    process: &Process,
+    mut work: impl AsyncFnMut(&Manifest) -> Result<(), Failure>,
+) -> Result<(), CliError> {
+    let label =
+        |manifest: &Result<Manifest, CliError>| Some(manifest.as_ref().ok()?.location.clone());
+    batch::each(manifests, label, process, async |manifest| match manifest {
+        Ok(manifest) => work(manifest).await.map_err(|failure| failure.at(&manifest.location)),
+        Err(error) => Err(Failure::One(error.clone())),
+    })
+    .await
 }
 
 fn is_stdin(file: &Path) -> bool {

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use postern_client::{Collection, Representation};
 use postern_kinds::Info;
 use postern_meta::encode_yaml;
 use postern_meta::object::Object;
@@ -11,10 +10,11 @@ use zeroize::Zeroizing;
 
 use crate::error::CliError;
 pub(crate) use crate::escape::{controls_terminal, escape};
-use crate::flags::{ObjectFormat, TableFormat};
+use crate::flags::ObjectFormat;
 use crate::process::Process;
 
-/// Where `kubectl apply` keeps what it applied last. Of a secret, it has the values.
+/// The annotation in which `kubectl apply` keeps the object that it applied last. For a secret, it
+/// contains the values.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Spaces between two columns.
@@ -46,34 +46,12 @@ fn without_managed_fields(mut value: Value) -> Value {
     value
 }
 
-/// The representation of an object or a list that a format needs.
-pub(crate) fn representation(format: Option<TableFormat>) -> Representation {
+/// A value in a format for programs. `name` is for [`ObjectFormat::Name`].
+pub(crate) fn formatted(value: Value, format: ObjectFormat, name: &str) -> Zeroizing<String> {
     match format {
-        None | Some(TableFormat::Wide) => Representation::Table,
-        Some(TableFormat::Name) => Representation::Metadata,
-        Some(TableFormat::Json | TableFormat::Yaml) => Representation::Whole,
-    }
-}
-
-/// An object or a list of a collection as text. It has the format's [`representation`].
-pub(crate) fn text(
-    value: Value,
-    format: Option<TableFormat>,
-    of: Collection<'_>,
-) -> Zeroizing<String> {
-    match format {
-        Some(TableFormat::Json) => json(value),
-        Some(TableFormat::Yaml) => yaml(value),
-        Some(TableFormat::Name) => {
-            let items = value["items"].as_array();
-            let items = items.map_or(std::slice::from_ref(&value), Vec::as_slice).iter();
-            let names = items.filter_map(|item| item["metadata"]["name"].as_str());
-            names.map(|name| full_name(of.info(), name) + "\n").collect::<String>().into()
-        }
-        None | Some(TableFormat::Wide) => {
-            let all_namespaces = of.info().is_namespaced() && of.namespace().is_none();
-            server_table(&value, format.is_some(), all_namespaces).into()
-        }
+        ObjectFormat::Json => json(value),
+        ObjectFormat::Yaml => yaml(value),
+        ObjectFormat::Name => Zeroizing::new(format!("{name}\n")),
     }
 }
 
@@ -84,13 +62,31 @@ pub(crate) fn print_object(
     format: Option<ObjectFormat>,
     process: &Process,
 ) -> Result<(), CliError> {
-    let text = match format {
-        None => return Ok(()),
-        Some(ObjectFormat::Json) => json(object.into_value()),
-        Some(ObjectFormat::Yaml) => yaml(object.into_value()),
-        Some(ObjectFormat::Name) => (full_name(info, &object.metadata.name) + "\n").into(),
-    };
-    process.print_text(text.as_str())
+    let Some(format) = format else { return Ok(()) };
+    let name = full_name(info, &object.metadata.name);
+    process.print_text(formatted(object.into_value(), format, &name).as_str())
+}
+
+/// Prints an object as one of several documents. `separator` is for YAML, and is empty before the first one.
+pub(crate) fn print_document(
+    object: Object,
+    info: &Info,
+    format: Option<ObjectFormat>,
+    separator: &mut &str,
+    process: &Process,
+) -> Result<(), CliError> {
+    if format == Some(ObjectFormat::Yaml) {
+        process.print_text(std::mem::replace(separator, "---\n"))?;
+    }
+    print_object(object, info, format, process)
+}
+
+/// Says that there are no objects of a kind in the namespace, or in all.
+pub(crate) fn empty_message(info: &Info, namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => format!("no {} in the namespace {namespace}", info.plural),
+        None => format!("no {}", info.plural),
+    }
 }
 
 /// The name `KIND.GROUP/NAME`, as kubectl takes it.
@@ -139,29 +135,6 @@ pub(crate) fn aligned(widths: &[usize], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// The server's table as text. `wide` adds the columns of lower priority, `namespaced` a
-/// first one with the namespace.
-pub(crate) fn server_table(table_value: &Value, wide: bool, namespaced: bool) -> String {
-    let empty = Vec::new();
-    let list = |field: &str| table_value[field].as_array().unwrap_or(&empty).iter();
-    let columns: Vec<_> = list("columnDefinitions")
-        .enumerate()
-        .filter(|(_, column)| wide || column["priority"].as_i64().unwrap_or(0) == 0)
-        .map(|(at, column)| (at, column["name"].as_str().unwrap_or("").to_uppercase()))
-        .collect();
-    let mut headings: Vec<String> = columns.iter().map(|(_, name)| escape(name)).collect();
-    let mut rows: Vec<Vec<String>> = list("rows")
-        .map(|row| columns.iter().map(|(at, _)| cell(&row["cells"][at])).collect())
-        .collect();
-    if namespaced {
-        headings.insert(0, "NAMESPACE".to_owned());
-        for (row, value) in rows.iter_mut().zip(list("rows")) {
-            row.insert(0, cell(&value["object"]["metadata"]["namespace"]));
-        }
-    }
-    table(headings, rows)
-}
-
 /// A cell of a table as one line.
 pub(crate) fn cell(value: &Value) -> String {
     match value {
@@ -176,29 +149,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn a_table_of_the_server() {
-        let value = json!({
-            "columnDefinitions": [
-                { "name": "Name", "priority": 0 },
-                { "name": "Keys", "priority": 0 },
-                { "name": "Display Name", "priority": 1 },
-            ],
-            "rows": [
-                { "cells": ["db", 2, "évil\u{1b}[2J"], "object": { "metadata": { "namespace": "a" } } },
-                { "cells": ["a-longer-name", 11, ""], "object": null },
-            ],
-        });
-        assert_eq!(
-            server_table(&value, false, false),
-            "NAME            KEYS\ndb              2\na-longer-name   11\n"
-        );
-        let wide = server_table(&value, true, true);
-        assert!(wide.starts_with("NAMESPACE   NAME            KEYS   DISPLAY NAME\n"), "{wide}");
-        assert!(wide.contains("évil\\u{1b}[2J"), "{wide}");
-        assert_eq!(server_table(&json!({}), true, false), "\n");
-    }
 
     #[test]
     fn managed_fields_are_not_printed() {

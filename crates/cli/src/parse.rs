@@ -22,7 +22,7 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
     dns1123_subdomain(text).map(|()| text.to_owned())
 }
 
-/// Parses the name of an object whose kind is the argument before it.
+/// Parses the name of an object of the kind in the argument before it.
 pub(crate) fn name_behind_kind(text: &str) -> Result<String, String> {
     if text.contains('/') {
         return Err(
@@ -79,8 +79,8 @@ impl SecretPath {
         }
     }
 
-    /// The paths with a longer name that are written in the same way, the longest name
-    /// first: of `a` and its key `b.c`, these are `a.b.c`, and `a.b` with its key `c`.
+    /// The paths with a longer name that are written in the same way, the longest name first. Of
+    /// `a` and its key `b.c`, these are `a.b.c`, and `a.b` with its key `c`.
     pub(crate) fn with_longer_names(&self) -> Vec<Self> {
         let Some(key) = &self.key else { return Vec::new() };
         let whole = Self { name: self.written(), key: None };

@@ -1,5 +1,5 @@
 //! The process' environment variables, its three standard streams, the time, and random bytes. No other file
-//! of the command line asks the system for them, except that `commands/top/terminal.rs` reads keys.
+//! of the command line asks the system for them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,7 +10,6 @@ use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use postern_kinds::SecretText;
 use postern_meta::decode::text_after_mark;
@@ -21,7 +20,7 @@ use zeroize::Zeroizing;
 use crate::error::CliError;
 use crate::escape::{escape, escape_lines};
 
-/// What a terminal sends for these keys, where it does not act on them by itself.
+/// The bytes that a terminal sends for these keys, if it does not handle the keys itself.
 const CTRL_C: u8 = 3;
 const CTRL_D: u8 = 4;
 const BACKSPACE: u8 = 8;
@@ -70,12 +69,10 @@ impl Deref for Fit<'_> {
 }
 
 /// The input that a command gets from its process, besides its arguments.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about a stream")]
 pub(crate) struct Process {
     environment: HashMap<String, OsString>,
     command: &'static str,
     stdout_is_terminal: bool,
-    stdout_is_coloured: bool,
     stderr_is_terminal: bool,
     stderr_is_coloured: bool,
 }
@@ -96,7 +93,6 @@ impl Process {
             environment,
             command: command_prefix(std::env::args_os().next().as_deref()),
             stdout_is_terminal: io::stdout().is_terminal(),
-            stdout_is_coloured: io::stdout().is_terminal() && !plain,
             stderr_is_terminal: io::stderr().is_terminal(),
             stderr_is_coloured: io::stderr().is_terminal() && !plain,
         }
@@ -117,11 +113,6 @@ impl Process {
     /// Whether the standard output is a terminal.
     pub(crate) fn stdout_is_terminal(&self) -> bool {
         self.stdout_is_terminal
-    }
-
-    /// Whether a picture can be drawn on the standard output, and replaced by the next one.
-    pub(crate) fn can_draw(&self) -> bool {
-        self.stdout_is_terminal && self.variable("TERM").is_none_or(|term| term != "dumb")
     }
 
     /// Opens a URL in the user's browser, and returns whether one was started. Only where the user sees it: on a terminal.
@@ -150,11 +141,12 @@ impl Process {
         let mut opener = Command::new(words.next().unwrap_or(OPENER));
         opener.args(words.filter(|word| *word != "%s")).arg(url);
         opener.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // It may live as long as the browser, so nothing waits for it.
+        // The program may run as long as the browser, so nothing waits for it.
         opener.spawn().is_ok()
     }
 
-    /// Refuses to continue if the standard output is closed, before a command creates what is printed only once.
+    /// Refuses to continue if the standard output is closed, before a command creates an object
+    /// with output that is printed only once.
     pub(crate) fn require_stdout(&self) -> Result<(), CliError> {
         if !is_closed(io::stdout()) {
             return Ok(());
@@ -219,23 +211,6 @@ impl Process {
     /// A printer of notes, for callers that cannot keep the process itself.
     pub(crate) fn note_printer(&self) -> impl Fn(&str) + Send + Sync + use<> {
         self.stderr_printer(self.coloured("note:", "33") + " ")
-    }
-
-    /// Shows what a command waits for, in a line that is gone afterwards. On a terminal only.
-    pub(crate) fn show_progress(&self, text: &str) {
-        if self.stderr_is_terminal {
-            let _ = write!(io::stderr(), "\r\x1b[K{}", escape(text));
-        }
-    }
-
-    /// Removes the line of [`Process::show_progress`].
-    pub(crate) fn clear_progress(&self) {
-        self.show_progress("");
-    }
-
-    /// Whether the standard output may have colours.
-    pub(crate) fn stdout_is_coloured(&self) -> bool {
-        self.stdout_is_coloured
     }
 
     /// Prints a warning, about something that may do harm.
@@ -327,11 +302,6 @@ impl Process {
         now.ok().and_then(|since| i64::try_from(since.as_secs()).ok()).unwrap_or(0)
     }
 
-    /// A moment, to measure how long something takes.
-    pub(crate) fn instant(&self) -> Instant {
-        Instant::now()
-    }
-
     /// The id of the process that has called this one; 0 when that is not known.
     pub(crate) fn parent_id(&self) -> u32 {
         std::os::unix::process::parent_id()
@@ -358,8 +328,8 @@ impl Process {
     /// An unpredictable byte.
     pub(crate) fn random(&self) -> u8 {
         let mut byte = [0];
-        // aws-lc aborts by itself when the kernel gives no randomness. Going on after an error here
-        // would make keys that can be guessed.
+        // aws-lc aborts when the kernel gives no randomness. Going on after an error here would
+        // make keys that can be guessed.
         assert!(aws_lc_rs::rand::fill(&mut byte).is_ok(), "the system's random generator failed");
         byte[0]
     }
@@ -393,7 +363,7 @@ fn read_hidden() -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     read
 }
 
-/// A line of a terminal that does not edit it by itself: see [`read_hidden`].
+/// A line of a terminal that leaves the editing to this process: see [`read_hidden`].
 fn hidden_line(mut from: impl Read) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     // With all its room from the start: a longer copy would leave a shorter one in memory.
     let mut line = Zeroizing::new(Vec::with_capacity(HIDDEN_MAX_BYTES));
@@ -416,7 +386,7 @@ fn hidden_line(mut from: impl Read) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     Ok(Some(line).filter(|line| !line.is_empty()))
 }
 
-/// A stream's whole content. `what` names it in errors, as the one when it is larger than
+/// A stream's whole content. `what` names the stream in errors, such as the error for more than
 /// `limit_bytes`.
 pub(crate) fn read_limited(
     from: impl Read,
@@ -472,7 +442,6 @@ impl Process {
             environment: variables.iter().map(own).collect(),
             command: PROGRAM,
             stdout_is_terminal: false,
-            stdout_is_coloured: false,
             stderr_is_terminal: false,
             stderr_is_coloured: false,
         }

@@ -1,6 +1,7 @@
 //! The objects that a command is about, as kubectl has them: `KIND`, `KIND NAME…`, `KIND/NAME…`, several kinds with
 //! commas.
 
+use clap::Args;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use postern_kinds::{Info, Verb, access_key};
 use postern_meta::names::path_segment;
@@ -17,6 +18,19 @@ pub(crate) struct Wanted {
     pub(crate) info: &'static Info,
     /// The name of the object.
     pub(crate) name: Option<String>,
+}
+
+/// The objects that a command is for.
+#[derive(Args, Debug)]
+pub(crate) struct ObjectWords {
+    /// A kind and the names of objects; or KIND/NAME, which may be repeated
+    #[arg(
+        value_name = "KIND[/NAME]",
+        required = true,
+        value_parser = KindParser,
+        hide_possible_values = true
+    )]
+    pub(crate) words: Vec<String>,
 }
 
 /// The objects that the words name, of kinds that serve the verb.

@@ -1,5 +1,5 @@
-//! The flags that say what a new access key gives access to at most, and the scope that they make.
-//! `postern create accesskey` has them.
+//! The flags that limit the access of a new access key, and the scope that they make. `postern
+//! create accesskey` has them.
 
 use std::path::{Path, PathBuf};
 
@@ -51,8 +51,9 @@ pub(crate) struct ScopeFlags {
     #[arg(long)]
     allow_cli: bool,
 
-    /// Allow only get, list and watch: of every object that the owner may read, or only of the projects of
-    /// --project (not the content of their clusters) and the content of the clusters of --cluster
+    /// Allow only get, list and watch. Without --project and --cluster, this covers every object
+    /// that the owner may read. With them, it covers only these projects (not the content of their
+    /// clusters) and the content of these clusters
     #[arg(long, conflicts_with_all = ["spaces", "virtual_clusters", "scope_files"])]
     read_only: bool,
 
@@ -92,19 +93,17 @@ fn in_project(text: &str) -> Result<InProject, String> {
 }
 
 impl ScopeFlags {
-    /// Whether they name projects, whose namespaces the scope needs.
+    /// Whether they name projects. The scope then needs the namespaces of these projects.
     pub(crate) fn names_projects(&self) -> bool {
         !self.projects.is_empty()
     }
 
-    /// The scope that the flags name; `None` without any flag: the key may do what its owner may.
+    /// The scope that the flags name, or `None` without any flag. Without a scope, the key has all
+    /// rights of its owner.
     ///
     /// # Errors
-    /// For what a scope cannot say, and for a file that is no scope.
+    /// For flags that a scope cannot express, and for a file that is no scope.
     pub(crate) fn scope(&self) -> Result<Option<Scope>, CliError> {
-        if self.is_empty() {
-            return Ok(None);
-        }
         let mut scope = Scope { allow_platform_cli: self.allow_cli, ..Scope::default() };
         if self.read_only {
             scope.rules = self.read_rules()?;
@@ -134,17 +133,9 @@ impl ScopeFlags {
         for file in &self.scope_files {
             add(&mut scope, read(file)?);
         }
-        Ok(Some(scope))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.projects.is_empty()
-            && self.spaces.is_empty()
-            && self.virtual_clusters.is_empty()
-            && self.clusters.is_empty()
-            && self.scope_files.is_empty()
-            && !self.allow_cli
-            && !self.read_only
+        // The scope of a file may be empty: it gives access to nothing.
+        let is_given = scope != Scope::default() || !self.scope_files.is_empty();
+        Ok(is_given.then_some(scope))
     }
 
     /// The rules for reading alone. The parts of a scope add up, so the projects must not be

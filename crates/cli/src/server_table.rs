@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::output::{aligned, cell, full_name, widen};
 
-/// What is printed of a table.
+/// The printed parts of a table.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of kubectl")]
 pub(crate) struct TableOptions {

@@ -7,10 +7,9 @@ use std::time::Duration;
 use postern_client::{
     Client, Collection, Error, Proxy, Representation, ServerUrl, Settings, Trust, decode_fields,
 };
-use postern_kinds::Kind as _;
 use postern_kinds::selves::{SelfKind, Status};
 use postern_kinds::{
-    Impersonation, NamespaceNames, SecretText, default_namespace, set_namespace_names,
+    Fields, Impersonation, Kind, NamespaceNames, SecretText, default_namespace, set_namespace_names,
 };
 use postern_meta::object::Object;
 use postern_meta::status::Reason;
@@ -19,7 +18,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::error::CliError;
 use crate::explain::{LOGIN_HINT, by_flags, explain};
-use crate::flags::{ConnectionFlags, CredentialFlags, NamespaceFlag};
+use crate::flags::{CollectionFlags, ConnectionFlags, CredentialFlags, NamespaceFlag};
 use crate::kubeconfig::{Files, Kubeconfig, ResolvedContext};
 use crate::output::escape;
 use crate::process::{Process, read_file};
@@ -31,7 +30,7 @@ pub(crate) const CA_MAX_BYTES: usize = 1024 * 1024;
 /// The largest file with an access key that is read.
 const KEY_MAX_BYTES: usize = 16 * 1024;
 
-/// A client of the chosen server, and what else the kubeconfig says.
+/// A client of the chosen server, with the context and the namespace of the kubeconfig.
 pub(crate) struct Session {
     /// Makes requests.
     pub(crate) client: Client,
@@ -73,15 +72,11 @@ impl Session {
                 "set POSTERN_ACCESS_KEY, or pass --access-key - and the key on the standard input",
             )
         })?;
-        let settings = Settings {
-            server,
-            key,
-            impersonation: impersonation_config::choose(&flags.impersonation, None)?,
-            trust: given_trust(&flags.target.credential, process)?.unwrap_or(Trust::System),
-            tls_server_name: None,
-            request_timeout: flags.target.credential.timeout,
-        };
-        Self::new(settings, None, None, process)
+        let impersonation = impersonation_config::choose(&flags.impersonation, None)?;
+        let credential = &flags.target.credential;
+        let trust = given_trust(credential, process)?.unwrap_or(Trust::System);
+        let settings = settings(server, key, trust, credential.timeout);
+        Self::new(Settings { impersonation, ..settings }, None, None, process)
     }
 
     fn by_kubeconfig(
@@ -93,41 +88,45 @@ impl Session {
         let config = Kubeconfig::load(&files)?;
         config.check_missing(process)?;
         let resolved = choose(&config, flags.target.context.as_deref())?;
-        let server = server_of(&config, &resolved)?;
-        let trust = match &flags.target.credential.ca_file {
-            Some(file) => trust_in(file)?,
-            None => trust_of(&resolved)?,
-        };
-        let key = match given {
-            Some(key) => key,
-            None => key_of(&resolved)?,
-        };
+        let credential = &flags.target.credential;
         let settings = Settings {
-            server,
-            key,
+            server: server_of(&config, &resolved)?,
+            trust: match &credential.ca_file {
+                Some(file) => trust_in(file)?,
+                None => trust_of(&resolved)?,
+            },
+            key: match given {
+                Some(key) => key,
+                None => key_of(&resolved)?,
+            },
             // Also with a key from elsewhere: the kubeconfig decides as whom its server is used.
             impersonation: impersonation_config::choose(&flags.impersonation, Some(&resolved))?,
-            trust,
             tls_server_name: text_in(resolved.cluster, "tls-server-name").map(str::to_owned),
-            request_timeout: flags.target.credential.timeout,
+            request_timeout: credential.timeout,
         };
-        let namespace = text_in(resolved.context, "namespace").map(str::to_owned);
-        let mut session = Self::new(settings, Some(resolved.name.to_owned()), namespace, process)?;
-        session.use_proxy_of(&resolved)?;
+        let mut session = Self::at(settings, &resolved, process)?;
+        session.namespace = text_in(resolved.context, "namespace").map(str::to_owned);
         Ok(session)
     }
 
-    /// Uses the proxy that the kubeconfig names. As in kubectl, it wins over the environment.
-    fn use_proxy_of(&mut self, resolved: &ResolvedContext<'_>) -> Result<(), CliError> {
-        let Some(url) = text_in(resolved.cluster, "proxy-url") else { return Ok(()) };
-        let wrong =
-            |what| CliError::new(format!("proxy-url of the context {:?}: {what}", resolved.name));
-        self.client.set_proxy(Some(Proxy::parse(url).map_err(wrong)?));
-        Ok(())
+    /// A session for a context. As in kubectl, a proxy that the kubeconfig names wins over the environment.
+    fn at(
+        settings: Settings,
+        resolved: &ResolvedContext<'_>,
+        process: &Process,
+    ) -> Result<Self, CliError> {
+        let mut session = Self::new(settings, Some(resolved.name.to_owned()), None, process)?;
+        if let Some(url) = text_in(resolved.cluster, "proxy-url") {
+            let wrong = |what| {
+                CliError::new(format!("proxy-url of the context {:?}: {what}", resolved.name))
+            };
+            session.client.set_proxy(Some(Proxy::parse(url).map_err(wrong)?));
+        }
+        Ok(session)
     }
 
-    /// A session with what a context of a kubeconfig says, whatever the environment says: as whom it
-    /// says, or as the bearer of its own key.
+    /// A session with the settings of a kubeconfig's context, without the environment. It acts as
+    /// the impersonated user of the context, or as the bearer of the context's own key.
     pub(crate) fn of_context(
         config: &Kubeconfig,
         resolved: &ResolvedContext<'_>,
@@ -143,9 +142,17 @@ impl Session {
             tls_server_name: text_in(resolved.cluster, "tls-server-name").map(str::to_owned),
             request_timeout,
         };
-        let mut session = Self::new(settings, Some(resolved.name.to_owned()), None, process)?;
-        session.use_proxy_of(resolved)?;
-        Ok(session)
+        Self::at(settings, resolved, process)
+    }
+
+    /// Opens a session as [`Session::open`] does, with the namespace of the command.
+    pub(crate) async fn open_in(
+        flags: &CollectionFlags,
+        process: &Process,
+    ) -> Result<(Self, String), CliError> {
+        let mut session = Self::open(&flags.connection, process)?;
+        let namespace = session.namespace_of(&flags.namespace).await?;
+        Ok((session, namespace))
     }
 
     /// A session with settings that have been chosen. The server's warnings are printed.
@@ -162,7 +169,7 @@ impl Session {
         Ok(Self { client, context, namespace, note })
     }
 
-    /// Another session with the same server, key and identity, on a connection of its own.
+    /// Another session with the same server, key and identity, on a separate connection.
     pub(crate) fn again(&self, process: &Process) -> Result<Self, CliError> {
         let (settings, proxy) = (self.client.settings().clone(), self.client.proxy().cloned());
         let (context, namespace) = (self.context.clone(), self.namespace.clone());
@@ -171,7 +178,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Prints a note about what the session does by itself.
+    /// Prints a note about an action of the session.
     pub(crate) fn note(&self, text: &str) {
         (self.note)(&escape(text));
     }
@@ -182,7 +189,7 @@ impl Session {
         explain(error, &self.client.server().to_string(), acting_as)
     }
 
-    /// Explains the failure of a request whose fields the flags have set.
+    /// Explains the failure of a request with fields that the flags have set.
     pub(crate) fn explain_by_flags(&self, error: &Error, flags: &[(&str, &str)]) -> CliError {
         by_flags(self.explain(error), error, flags)
     }
@@ -219,7 +226,40 @@ impl Session {
         explained.hint(format!("did you mean {}?", near.join(" or ")))
     }
 
-    /// Asks the server whose key the session uses, or as whom it acts. From then on, its names of namespaces count.
+    /// The answer to a request about a named object, or why there is none.
+    pub(crate) async fn answer<T>(
+        &mut self,
+        of: Collection<'_>,
+        name: &str,
+        answer: Result<T, Error>,
+    ) -> Result<T, CliError> {
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.explain_named(of, name, &error).await),
+        }
+    }
+
+    /// The answer to a read; `None` if the caller may not read it, or it does not exist.
+    pub(crate) fn readable<T>(&self, read: Result<T, Error>) -> Result<Option<T>, CliError> {
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(error) if matches!(error.reason(), Some(Reason::Forbidden | Reason::NotFound)) => {
+                Ok(None)
+            }
+            Err(error) => Err(self.explain(&error)),
+        }
+    }
+
+    /// The fields of an object of the server.
+    pub(crate) fn fields<K: Kind>(
+        &self,
+        object: &Object,
+    ) -> Result<Fields<K::Spec, K::Status>, CliError> {
+        decode_fields::<K>(object).map_err(|error| self.explain(&error))
+    }
+
+    /// Asks the server for the owner of the session's key, or for the impersonated user. From then
+    /// on, the session uses the server's names of namespaces.
     pub(crate) async fn ask_self(&mut self) -> Result<(Object, Status), Error> {
         let request = Object {
             api_version: SelfKind::INFO.version.to_string(),
@@ -252,21 +292,15 @@ impl Session {
         self.namespace.as_deref().unwrap_or_else(|| default_namespace())
     }
 
-    /// The namespace of `-n`, or else the session's.
-    pub(crate) fn namespace_or(&self, flag: &NamespaceFlag) -> String {
-        flag.namespace.as_deref().unwrap_or(self.namespace()).to_owned()
-    }
-
-    /// Asks the server for the namespace of requests that name none, where a command needs one (`flag`) and neither `-n`
-    /// nor the context gives it.
-    pub(crate) async fn load_namespace(
-        &mut self,
-        flag: Option<&NamespaceFlag>,
-    ) -> Result<(), CliError> {
-        if self.namespace.is_some() || flag.is_none_or(|flag| flag.namespace.is_some()) {
-            return Ok(());
+    /// The namespace of `-n`, or else of the context, or else the default one of the server, which
+    /// is asked for it.
+    pub(crate) async fn namespace_of(&mut self, flag: &NamespaceFlag) -> Result<String, CliError> {
+        if let Some(namespace) = flag.namespace.as_ref().or(self.namespace.as_ref()) {
+            return Ok(namespace.clone());
         }
-        self.load_names().await
+        self.load_names().await?;
+        self.namespace = Some(default_namespace().to_owned());
+        Ok(default_namespace().to_owned())
     }
 
     /// Asks the server for the names of namespaces that its operator chose, for a command that names a project.
@@ -287,6 +321,17 @@ fn set_names(status: &Status) {
     };
     // A command asks one server.
     let _ = set_namespace_names(&names);
+}
+
+/// Settings with a server, a key and its authorities, and nothing else.
+pub(crate) fn settings(
+    server: ServerUrl,
+    key: SecretText,
+    trust: Trust,
+    request_timeout: Duration,
+) -> Settings {
+    let (impersonation, tls_server_name) = (None, None);
+    Settings { server, key, impersonation, trust, tls_server_name, request_timeout }
 }
 
 /// A client that uses the proxy of the environment.
@@ -322,8 +367,8 @@ const KEY_IS_VISIBLE: &str = "an access key on the command line is visible in th
                               and in the shell's history: pass --access-key - and the key on the \
                               standard input, or set POSTERN_ACCESS_KEY";
 
-/// The access key of `--access-key` or `POSTERN_ACCESS_KEY`. Warns of one that is written
-/// on the command line.
+/// The access key of `--access-key` or `POSTERN_ACCESS_KEY`. Warns of a key that is written on the
+/// command line.
 pub(crate) fn given_key(
     flags: &CredentialFlags,
     process: &Process,
@@ -380,8 +425,8 @@ fn trust_in(file: &Path) -> Result<Trust, CliError> {
         .map_err(|error| CliError::new(format!("cannot use {}: {error}", file.display())))
 }
 
-/// The context of the login that is meant: the one that is named, or else the current one. A context
-/// that `connect` wrote stands for the login that it was made with.
+/// The context of the login: the named one, or else the current one. A context that `connect` wrote
+/// stands for the login that it was made with.
 pub(crate) fn choose<'a>(
     config: &'a Kubeconfig,
     named: Option<&str>,

@@ -1,4 +1,4 @@
-//! The names most similar to one that was mistyped.
+//! The names most similar to a mistyped one.
 
 /// The longest name that is compared: the work grows with its square.
 const COMPARED_MAX_CHARS: usize = 64;

@@ -1,7 +1,9 @@
-//! The names of environment variables that change how programs start, what they load, or where they connect to.
+//! The names of environment variables that change the start of programs, the code that they load,
+//! or the servers that they connect to.
 //!
-//! A user who can write a secret, but not read it, could otherwise run code where its values become variables. The
-//! table cannot be complete, because each program can have such variables. `--only` is safe for all of them.
+//! A user that can write a secret, but not read it, could otherwise run code where its values
+//! become variables. The table cannot be complete, because each program can have such variables.
+//! `--only` is safe for all of them.
 
 /// Names that are refused as they are. Names are compared with their letter case, as programs do.
 const NAMES: &[&str] = &[
@@ -220,7 +222,8 @@ const PREFIXES: &[&str] = &[
 /// Names that end so are refused: programs have such variables of their own, such as `SYSTEMD_PAGER`.
 const SUFFIXES: &[&str] = &["_ASKPASS", "_EDITOR", "_PAGER"];
 
-/// Whether a variable of this name changes how programs start, what they load, or where they connect to.
+/// Whether a variable of this name changes the start of programs, the code that they load, or the
+/// servers that they connect to.
 pub(crate) fn is_startup_variable(name: &str) -> bool {
     NAMES.contains(&name)
         || PREFIXES.iter().any(|prefix| name.starts_with(prefix))

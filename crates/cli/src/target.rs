@@ -51,8 +51,8 @@ impl Resource {
 }
 
 impl Target {
-    /// The attributes that a review asks about. `namespace` is empty for all namespaces, and does
-    /// not count for what has none.
+    /// The attributes of a review. `namespace` is empty for all namespaces. It is ignored for a
+    /// resource without namespaces.
     pub(crate) fn attributes(
         &self,
         verb: &str,
@@ -119,27 +119,16 @@ pub(crate) fn target(text: &str) -> Result<Target, String> {
 }
 
 fn resolve(text: &str, name: &str) -> Resource {
-    if text == ALL {
-        let all = || ALL.to_owned();
-        return Resource {
-            group: all(),
-            plural: all(),
-            name: name.to_owned(),
-            is_namespaced: None,
-        };
+    if let Some(info) = kinds::find(text, kinds::all()) {
+        return Resource::of_kind(info, name);
     }
-    let (word, suffix) = match text.split_once('.') {
-        None => (text, None),
-        Some((word, suffix)) => (word, Some(suffix)),
-    };
-    match kinds::find(text, kinds::all()) {
-        Some(info) => Resource::of_kind(info, name),
-        None => Resource {
-            group: suffix.unwrap_or_default().to_owned(),
-            plural: word.to_owned(),
-            name: name.to_owned(),
-            is_namespaced: None,
-        },
+    let (plural, group) =
+        if text == ALL { (ALL, ALL) } else { text.split_once('.').unwrap_or((text, "")) };
+    Resource {
+        group: group.to_owned(),
+        plural: plural.to_owned(),
+        name: name.to_owned(),
+        is_namespaced: None,
     }
 }
 

@@ -43,8 +43,8 @@ impl CachedToken {
         self.issued <= now + MARGIN_SECONDS && now + MARGIN_SECONDS < self.expires
     }
 
-    /// Is it as good as a new one? A process that asks again before the end was refused with it: the token
-    /// has been revoked.
+    /// Whether it is as good as a new one. If a process asks again before the end, a server has
+    /// refused it with this token: the token has been revoked.
     pub(crate) fn is_good_for(&self, caller: u32, now: i64) -> bool {
         let life = self.expires - self.issued;
         caller != self.given_to && (self.expires - now) * RENEWED_IN_LAST_PART >= life

@@ -10,12 +10,13 @@ use postern_kinds::{Verb, access_key};
 
 use crate::arguments::normalized;
 use crate::escape::{controls_terminal, escape_lines};
-use crate::kinds;
 use crate::process::command_prefix;
+use crate::similar::nearest;
+use crate::{kinds, removed};
 
 /// The commands that have secret values among their arguments. A value without quotes, or one that
-/// begins with a dash, looks like an argument too many. Repeating it would print it on the screen,
-/// and into the log of whatever runs the command.
+/// begins with a dash, looks like an argument too many. A repetition would print it on the screen,
+/// and into the log of the program that runs the command.
 const SECRET_ARGUMENTS: [&str; 2] = ["login", "set"];
 
 /// Parses the command line. Where that fails, prints why and exits the process.
@@ -30,6 +31,10 @@ pub fn parse_or_exit<P: Parser>() -> P {
         .and_then(|matches| P::from_arg_matches(&matches))
         .map_err(|error| error.format(&mut command));
     parsed.unwrap_or_else(|error| {
+        let error = match removed::message(&error, &words) {
+            Some(message) => command.error(ErrorKind::InvalidSubcommand, message),
+            None => error,
+        };
         let error = if may_repeat(&error, &words) { error } else { redacted(error) };
         let error = with_list_hint(without_escape_tip(error), &words);
         let error = with_own_command(error, &words);
@@ -92,15 +97,38 @@ fn without_escape_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Names the command that is `kubectl auth …` here.
+/// Commands of other tools, and what to use here. The first match counts.
+const ELSEWHERE: [(&[&str], &str); 5] = [
+    (&["auth", "whoami"], "`kubectl auth whoami` is `postern whoami` here"),
+    (&["auth"], "`kubectl auth can-i` is `postern can-i` here"),
+    (
+        &["create", "secret"],
+        "`postern set secret NAME.KEY` stores a value, and creates the secret if it is missing",
+    ),
+    (
+        &["patch"],
+        "`kubectl patch` works with the same kubeconfig, and `postern edit` opens an editor",
+    ),
+    (&["audit"], "the audit log is a file of the server: see docs/reference/audit.md"),
+];
+
+/// Names what to use here in place of a command of another tool. Only commands with a similar name are suggested.
 fn with_own_command(mut error: clap::Error, words: &[OsString]) -> clap::Error {
-    let word = |at: usize| words.get(at).and_then(|word| word.to_str()).unwrap_or_default();
-    if error.kind() == ErrorKind::InvalidSubcommand && word(1) == "auth" {
-        let own = if word(2) == "whoami" { "whoami" } else { "can-i" };
-        let hint = format!("`kubectl auth {own}` is `postern {own}` here");
-        // Its name is only similar.
-        error.remove(ContextKind::SuggestedSubcommand);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return error;
+    }
+    let words: Vec<&str> = words.iter().skip(1).filter_map(|word| word.to_str()).collect();
+    let suggested = error.remove(ContextKind::SuggestedSubcommand);
+    if let Some((_, hint)) = ELSEWHERE.iter().find(|(start, _)| words.starts_with(start)) {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*hint).into()]));
+    } else if let (Some(ContextValue::String(unknown)), Some(ContextValue::Strings(suggested))) =
+        (error.get(ContextKind::InvalidSubcommand), suggested)
+    {
+        let near = nearest(unknown, suggested.iter().map(String::as_str));
+        let near: Vec<String> = near.into_iter().map(str::to_owned).collect();
+        if !near.is_empty() {
+            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(near));
+        }
     }
     error
 }
@@ -209,6 +237,26 @@ mod tests {
         }
         let (error, words) = error_of(&["frobnicate", "auth"]);
         assert!(!with_own_command(error, &words).to_string().contains("can-i"));
+    }
+
+    #[test]
+    fn a_command_is_suggested_only_if_it_is_near_or_meant() {
+        for (words, suggested) in [
+            (&["lsit", "users"][..], Some("'list'")),
+            (&["cosnole"], Some("'console'")),
+            (&["create", "secret", "db"], Some("postern set secret")),
+            (&["patch", "user", "ada"], Some("kubectl patch")),
+            (&["audit"], Some("reference/audit.md")),
+            (&["create", "sharing", "db"], None),
+            (&["frobnicate"], None),
+        ] {
+            let (error, words) = error_of(words);
+            let said = with_own_command(error, &words).to_string();
+            match suggested {
+                Some(suggested) => assert!(said.contains(suggested), "{words:?}: {said}"),
+                None => assert!(!said.contains("tip:"), "{words:?}: {said}"),
+            }
+        }
     }
 
     #[test]

@@ -29,13 +29,13 @@ pub(crate) struct VariableFlags {
     #[arg(long, value_name = "KEY=NAME", value_parser = mapping)]
     map: Vec<(String, String)>,
 
-    /// Take only these keys, and those of --map: --only user,password. Without it, users who can change the secret can
-    /// add variables
+    /// Take only these keys, and those of --map: --only user,password. Without it, users with the
+    /// right to change the secret can add variables
     #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = parse::data_key)]
     only: Vec<String>,
 }
 
-/// A variable. Its value is in no output of this program but those that are asked for.
+/// A variable. This program prints its value only if the user asks for it.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Variable {
     /// The name.
@@ -78,8 +78,9 @@ impl VariableFlags {
     /// The variables of several secrets, each with its name, in the order of their names.
     ///
     /// # Errors
-    /// For names that are no variables, names that change how programs start and are not in `--map`, names that occur
-    /// twice, keys in flags that no secret has, and values that no variable can have.
+    /// For names that are no variables, and for names that change how programs start and are not in
+    /// `--map`. Also for names that occur twice, keys in flags that no secret has, and values that
+    /// no variable can have.
     pub(crate) fn variables(&self, secrets: &[(&str, &Data)]) -> Result<Vec<Variable>, CliError> {
         self.check_keys_exist(secrets)?;
         let mut variables: BTreeMap<String, Variable> = BTreeMap::new();
@@ -156,7 +157,7 @@ impl VariableFlags {
     }
 }
 
-/// The error for keys whose variables change how programs start.
+/// The error for keys with variables that change how programs start.
 fn refused_names(refused: &[(&str, String)]) -> CliError {
     let list = refused.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>().join(", ");
     let message = format!("variables that change how programs start are not set: {list}");

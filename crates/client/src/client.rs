@@ -16,6 +16,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use postern_kinds::{Impersonation, SecretText};
 use postern_meta::object::Object;
 use postern_meta::status::Reason;
+use postern_tls::CaDigest;
 use rustls::ClientConfig;
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -31,7 +32,7 @@ use crate::request::{
 };
 use crate::selection::{ApplyOptions, Selection};
 use crate::server_url::ServerUrl;
-use crate::trust::{CaDigest, Trust};
+use crate::trust::Trust;
 use crate::upgrade::Upgrader;
 use crate::warnings::{WarningHandler, Warnings};
 use crate::watch::Watch;
@@ -58,7 +59,7 @@ pub struct Settings {
     pub server: ServerUrl,
     /// The access key.
     pub key: SecretText,
-    /// As whom to act; without, as the key's own bearer.
+    /// The identity to act as; `None` for the key's own bearer.
     pub impersonation: Option<Impersonation>,
     /// The certificate authorities that are trusted.
     pub trust: Trust,
@@ -79,7 +80,7 @@ pub struct FormResponse {
     pub body: Value,
 }
 
-/// One server and one access key, over one connection that is made when it is needed.
+/// A client of one server with one access key. It opens its connection when it needs one.
 pub struct Client {
     settings: Settings,
     authorization: HeaderValue,
@@ -129,8 +130,8 @@ impl Client {
         })
     }
 
-    /// Sets what is done with the server's warnings, each of which is passed on once. Without a
-    /// handler they are dropped.
+    /// Sets the handler of the server's warnings. It gets each warning once. Without a handler they
+    /// are dropped.
     pub fn set_warning_handler(&mut self, handler: WarningHandler) {
         self.warnings.set_handler(handler);
     }
@@ -199,8 +200,9 @@ impl Client {
         self.send(request.accept(representation.accept_object())).await
     }
 
-    /// Reads a subresource of one object, unless it is what is known already: `known` is its `ETag` (RFC 9110 section
-    /// 8.8.3), which is replaced by that of the answer. Returns `None` when nothing has changed.
+    /// Reads a subresource of one object, unless the caller knows its current state. `known` is the
+    /// `ETag` of that state (RFC 9110 section 8.8.3), and becomes the `ETag` of the response. The
+    /// result is `None` when nothing has changed.
     ///
     /// # Errors
     /// As for every request.
@@ -222,7 +224,8 @@ impl Client {
         Ok(Some(object))
     }
 
-    /// Watches a subresource of one object; `query` is what else is asked for. Only its beginning has a deadline.
+    /// Watches a subresource of one object. `query` has the further parameters. Only its beginning
+    /// has a deadline.
     ///
     /// # Errors
     /// As for every request.
@@ -288,7 +291,8 @@ impl Client {
         decode_object(self.send(request).await?)
     }
 
-    /// Creates what a path at the root of the server makes without a body, such as `/auth/code`.
+    /// Creates the object that a path at the root of the server makes without a body, such as
+    /// `/auth/code`.
     ///
     /// # Errors
     /// As for every request.
@@ -297,7 +301,7 @@ impl Client {
         decode_object(self.send(ApiRequest { base: Base::Root, ..request }).await?)
     }
 
-    /// Deletes what a path at the root of the server is, such as `/auth/session`.
+    /// Deletes the object at a path at the root of the server, such as `/auth/session`.
     ///
     /// # Errors
     /// As for every request.
@@ -306,7 +310,7 @@ impl Client {
         self.send(ApiRequest { base: Base::Root, ..request }).await.map(drop)
     }
 
-    /// Reads what an object has under a subresource.
+    /// Reads a subresource of an object.
     pub async fn get_part(
         &mut self,
         of: Collection<'_>,
@@ -323,7 +327,8 @@ impl Client {
         of: Collection<'_>,
         name: &str,
         subresource: &str,
-        (parameter, part): (&str, &str),
+        parameter: &str,
+        part: &str,
     ) -> Result<Object, Error> {
         let path = format!("{}/{subresource}", of.path_of(name)?);
         let part = utf8_percent_encode(part, NON_ALPHANUMERIC);
@@ -331,11 +336,11 @@ impl Client {
         decode_object(self.send(request).await?)
     }
 
-    /// Reads something of a cluster through the gateway. `path` begins behind `/kubernetes`, as in
+    /// Reads an object of a cluster through the gateway. `path` begins behind `/kubernetes`, as in
     /// `/cluster/east/version`; the caller must have checked the names in it.
     ///
     /// # Errors
-    /// Those of the gateway, and those of the cluster.
+    /// The errors of the gateway, and those of the cluster.
     pub async fn get_of_gateway(&mut self, path: String) -> Result<Value, Error> {
         self.send(ApiRequest::of_gateway(path)).await
     }
@@ -358,7 +363,7 @@ impl Client {
         let request = request.body("application/x-www-form-urlencoded", form.into_bytes());
         let (code, body) = self.exchange(&request).await?;
         let decoded = decode_response(StatusCode::OK, &body);
-        // A load balancer answers with pages of its own.
+        // A load balancer answers with its own pages.
         let body = if code.is_success() { decoded? } else { decoded.unwrap_or_default() };
         Ok(FormResponse { code: code.as_u16(), retry_after: self.retry_after, body })
     }
@@ -370,29 +375,13 @@ impl Client {
     pub async fn get_at_root(
         &mut self,
         path: &str,
-        (name, value): (&str, &str),
+        name: &str,
+        value: &str,
     ) -> Result<Value, Error> {
         let mark = if path.contains('?') { '&' } else { '?' };
         let path = format!("{path}{mark}{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC));
         let request = ApiRequest::new(Method::GET, path).accept("application/json");
         self.send(ApiRequest { base: Base::Root, ..request }).await
-    }
-
-    /// Reads a document that is text and no object, such as `/metrics`. `path` begins behind the base path.
-    ///
-    /// # Errors
-    /// As for every request.
-    pub async fn get_text(&mut self, path: &str) -> Result<String, Error> {
-        let (code, body) = self.exchange(&ApiRequest::new(Method::GET, path.to_owned())).await?;
-        if !code.is_success() {
-            // The server's reason, as for every request.
-            decode_response(code, &body)?;
-        }
-        let not_text = |_| Error::Unexpected {
-            code: code.as_u16(),
-            what: "the answer is not text".to_owned(),
-        };
-        String::from_utf8(body.into()).map_err(not_text)
     }
 
     /// Has the server carry out an action on an object, or only check whether it would. Unknown fields are
@@ -453,7 +442,7 @@ impl Client {
         decode_object(self.send(request).await?)
     }
 
-    /// Changes parts of the status of an object, and nothing else of it, by a JSON merge patch.
+    /// Changes only parts of the status of an object, by a JSON merge patch.
     pub async fn merge_patch_status(
         &mut self,
         of: Collection<'_>,
@@ -512,7 +501,7 @@ impl Client {
         self.delete_with(of, name, "").await
     }
 
-    /// Asks the server what it would do, without a change.
+    /// Asks the server for the result of a deletion, without a change.
     pub async fn delete_dry_run(
         &mut self,
         of: Collection<'_>,

@@ -6,7 +6,7 @@ use postern_meta::names::path_segment;
 
 use crate::error::Error;
 
-/// Escapes what may not be in a path's segment as it is.
+/// Escapes the characters that a path's segment may not contain.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// All objects of a kind, or those in one namespace.

@@ -64,7 +64,7 @@ pub enum Error {
         /// The problem.
         problem: CertificateProblem,
     },
-    /// It took too long. Whether a write took effect is not known.
+    /// The request took too long. Whether a write took effect is not known.
     #[error("{address} did not answer within {} s", after.as_secs_f64())]
     Timeout {
         /// `HOST:PORT`

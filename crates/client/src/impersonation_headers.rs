@@ -9,7 +9,8 @@ use crate::error::Error;
 /// The most headers that are sent: servers accept about a hundred in a request.
 const HEADERS_MAX: usize = 80;
 
-/// Escapes in a header's name, as client-go does, what is not allowed there, and the escape itself.
+/// Escapes the characters that a header's name may not contain, and the escape itself, as client-go
+/// does.
 const HEADER_NAME: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')
@@ -29,7 +30,7 @@ const HEADER_NAME: &AsciiSet = &NON_ALPHANUMERIC
 /// The headers that ask for it.
 ///
 /// # Errors
-/// [`Error::Impersonation`] for what would be received as something else, or not at all.
+/// [`Error::Impersonation`] for a value that the server would receive changed, or not at all.
 pub(crate) fn headers(wanted: &Impersonation) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::new();
     let mut add = |name: HeaderName, what: &str, text: &str| {

@@ -1,5 +1,6 @@
-//! An HTTP proxy between the client and the server, and which servers are reached without it: what `HTTPS_PROXY` and
-//! `NO_PROXY` say, as Go's `net/http` reads them. Opening the tunnel is in `tunnel.rs`.
+//! An HTTP proxy between the client and the server, and the servers that are reached without it.
+//! The settings come from `HTTPS_PROXY` and `NO_PROXY`, as Go's `net/http` reads them. Opening the
+//! tunnel is in `tunnel.rs`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,10 +14,10 @@ use zeroize::Zeroizing;
 
 use crate::server_url::ServerUrl;
 
-/// The port of a proxy whose URL names none.
+/// The port of a proxy with a URL that names none.
 const HTTP_PORT: u16 = 80;
 
-/// An HTTP proxy. It sees the name of the server, and none of what is sent: TLS goes through it.
+/// An HTTP proxy. It sees the name of the server, and nothing of the requests: TLS goes through it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
     host: String,
@@ -50,7 +51,7 @@ impl Proxy {
     /// Parses the URL of a proxy: `http://[USER:PASSWORD@]HOST[:PORT]`, also without the scheme.
     ///
     /// # Errors
-    /// A sentence that says what is wrong. It does not repeat the URL, which may have a password.
+    /// A sentence that names the error. It does not repeat the URL, which may have a password.
     pub fn parse(url: &str) -> Result<Self, String> {
         let rest = match url.split_once("://") {
             None => url,
@@ -197,7 +198,7 @@ impl Entry {
     }
 }
 
-/// Go has no proxy for `localhost` and for loopback addresses, whatever `NO_PROXY` says.
+/// Go has no proxy for `localhost` and for loopback addresses, regardless of `NO_PROXY`.
 fn is_on_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

@@ -24,7 +24,7 @@ pub enum Representation {
     Whole,
     /// A Table: the server's columns, as `kubectl get` prints them, without secret values.
     Table,
-    /// A Table whose rows also have the whole objects, secret values included.
+    /// A Table. Its rows also have the whole objects, secret values included.
     TableWithObjects,
     /// Metadata alone.
     Metadata,
@@ -68,7 +68,7 @@ impl Representation {
         matches!(self, Self::Table | Self::TableWithObjects)
     }
 
-    /// The query for what the rows of a table have of their objects.
+    /// The query for the parts of the objects in the rows of a table.
     pub(crate) fn rows_query(self) -> &'static str {
         if self == Self::TableWithObjects { "includeObject=Object" } else { "" }
     }
@@ -93,13 +93,13 @@ pub(crate) enum Base {
 /// A request, as it can be sent again.
 pub(crate) struct ApiRequest {
     pub(crate) method: Method,
-    /// What the path is below.
+    /// The base of the path.
     pub(crate) base: Base,
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) accept: &'static str,
     pub(crate) content_type: Option<&'static str>,
-    /// The `ETag` of what is known already.
+    /// The `ETag` of the known state.
     pub(crate) known: Option<String>,
     pub(crate) body: Bytes,
 }
@@ -118,7 +118,7 @@ impl ApiRequest {
         }
     }
 
-    /// A request to read what is at a path of the gateway.
+    /// A request to read a path of the gateway.
     pub(crate) fn of_gateway(path: String) -> Self {
         Self { base: Base::Gateway, ..Self::new(Method::GET, path) }
     }
@@ -188,7 +188,7 @@ pub(crate) fn decode_object(value: Value) -> Result<Object, Error> {
 /// [`Error::Unexpected`] when they do not fit.
 pub fn decode_fields<K: Kind>(object: &Object) -> Result<Fields<K::Spec, K::Status>, Error> {
     let bytes = postern_meta::object::json_bytes(&object.fields);
-    let decoded = match K::LAYOUT {
+    let decoded = match K::INFO.layout {
         Layout::SpecAndStatus => decode_typed(&bytes),
         Layout::TopLevel => decode_typed(&bytes).map(Fields::of),
     };

@@ -38,7 +38,7 @@ pub struct ApplyOptions<'a> {
     pub field_manager: &'a str,
     /// Whether to take fields from other field managers.
     pub force: bool,
-    /// Whether the server only says what the object would be.
+    /// Whether the server only returns the resulting object, and stores nothing.
     pub dry_run: bool,
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use http::Uri;
 use postern_kinds::BASE_PATH;
 
-/// The port of `https` where none is written.
+/// The port of `https` if the URL names none.
 const HTTPS_PORT: u16 = 443;
 
 /// `https://HOST[:PORT]/…/kubernetes/management`. Always TLS: an access key goes with every
@@ -18,11 +18,11 @@ pub struct ServerUrl {
 }
 
 impl ServerUrl {
-    /// Parses what a user wrote: the scheme and the base path may be left out.
+    /// Parses the user's text: the scheme and the base path may be left out.
     ///
     /// # Errors
-    /// A sentence that says what is wrong. It does not repeat the text, which may be a key that was
-    /// put in the wrong argument.
+    /// A sentence that names the error. It does not repeat the text, which may be a key in the
+    /// wrong argument.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let rest = match text.split_once("://") {
@@ -61,8 +61,7 @@ impl ServerUrl {
         })
     }
 
-    /// Whether a kubeconfig's URL is that of a Postern server: whether it ends with the
-    /// base path.
+    /// Whether a kubeconfig's URL belongs to a Postern server: whether it ends with the base path.
     pub fn is_postern(text: &str) -> bool {
         text.starts_with("https://") && text.trim_end_matches('/').ends_with(BASE_PATH)
     }
@@ -88,7 +87,7 @@ impl ServerUrl {
         self.path.rsplit_once('/').map_or("", |(before, _)| before)
     }
 
-    /// What stands before the base path: empty, unless the server is behind a path of a proxy.
+    /// The path before the base path: empty, unless the server is behind a path of a proxy.
     pub fn root_path(&self) -> &str {
         self.path.strip_suffix(BASE_PATH).unwrap_or_default()
     }
@@ -98,7 +97,7 @@ impl ServerUrl {
         format!("https://{}{}{path}", self.authority(), self.root_path())
     }
 
-    /// The URL of what is behind a path of the gateway, such as `/cluster/east`.
+    /// The URL of a target behind a path of the gateway, such as `/cluster/east`.
     pub fn of_gateway(&self, path: &str) -> String {
         format!("https://{}{}{path}", self.authority(), self.gateway_path())
     }

@@ -1,4 +1,4 @@
-//! The client against a server whose answers the test gives.
+//! The client against a server with scripted responses.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -127,21 +127,6 @@ async fn attempts_end_and_changes_are_sent_once() {
     let error = writing.client.merge_patch(secrets(), "db", &json!({})).await.unwrap_err();
     assert_eq!(error.status().unwrap().code, 429);
     assert_eq!(writing.seen.lock().unwrap().len(), 1);
-}
-
-#[tokio::test]
-async fn text_is_read_as_it_is_and_errors_as_everywhere() {
-    let status = json!({ "kind": "Status", "reason": "Forbidden", "message": "cannot get path" });
-    let denied = answer("403 Forbidden", &status.to_string());
-    let (found, broken) = (answer("200 OK", "# no JSON\n"), answer("502 Bad Gateway", "<html>"));
-    let mut script = script(&[&busy(), &found, &denied, &broken], LONG_TIMEOUT).await;
-    assert_eq!(script.client.get_text("/metrics").await.unwrap(), "# no JSON\n");
-    let error = script.client.get_text("/metrics").await.unwrap_err();
-    assert_eq!(error.reason(), Some(Reason::Forbidden));
-    let error = script.client.get_text("/metrics").await.unwrap_err();
-    assert!(matches!(error, Error::Unexpected { code: 502, .. }), "{error}");
-    let seen = script.seen.lock().unwrap();
-    assert!(seen[0].starts_with("GET /kubernetes/management/metrics HTTP/1.1\r\n"), "{}", seen[0]);
 }
 
 /// Adds a name to the list; nothing where it is there.

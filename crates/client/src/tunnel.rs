@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// The outcome for a proxy that gives this answer, and what it was asked.
+    /// The outcome for a proxy that gives this response, and the request that it got.
     async fn ask(proxy: &str, server: &str, answer: &[u8]) -> (Result<(), Error>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -99,7 +99,8 @@ mod tests {
             while !head.ends_with(b"\r\n\r\n") {
                 head.push(stream.read_u8().await.unwrap());
             }
-            // In small parts, as a network may deliver it. After an error the client hears no more.
+            // In small parts, as a network may deliver it. After an error the client reads nothing
+            // further.
             for part in answer.chunks(7) {
                 if stream.write_all(part).await.is_err() {
                     break;

@@ -1,4 +1,4 @@
-//! Requests that switch their connection to another protocol, each on a connection of its own.
+//! Requests that switch their connection to another protocol, each on a separate connection.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ impl Upgrader {
             let what = "the server does not switch to the other protocol".to_owned();
             Err(Error::Unexpected { code: code.as_u16(), what })
         };
-        // The one that asked gets the error.
+        // The caller gets the error.
         let never = async {
             let _ = driver.with_upgrades().await;
             std::future::pending().await

@@ -21,7 +21,7 @@ pub(crate) struct Warnings {
 }
 
 impl Warnings {
-    /// Sets what is done with warnings from now on.
+    /// Sets the handler of further warnings.
     pub(crate) fn set_handler(&mut self, handler: WarningHandler) {
         self.handler = Some(handler);
     }

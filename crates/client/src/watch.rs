@@ -1,4 +1,4 @@
-//! A watch: what the server sends of something as it changes, one event a line.
+//! A watch: the server sends the changes of an object or a collection, one event a line.
 
 use std::fmt;
 use std::time::Duration;
@@ -61,16 +61,16 @@ struct Line {
     object: Value,
 }
 
-/// A watch that goes on, on a connection of its own. It ends when this is dropped.
+/// An open watch, on a separate connection. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Watch {
     body: Incoming,
-    /// The connection goes on as long as there is who could send on it.
+    /// Keeps the connection open: it ends when its last sender is dropped.
     _sender: Sender,
     address: String,
     max_bytes: usize,
     received: BytesMut,
-    /// So many of them have no end of a line.
+    /// The number of bytes in `received` that have no end of a line.
     searched: usize,
 }
 
@@ -83,8 +83,8 @@ impl Watch {
     /// The next event; `None` when the watch has ended.
     ///
     /// # Errors
-    /// The server's reason why it has ended; [`Error::Timeout`] when nothing came for so long; [`Error::NoWatch`] when
-    /// the server has sent something else than events.
+    /// The server's reason why it has ended; [`Error::Timeout`] when nothing came within this time;
+    /// [`Error::NoWatch`] when the server has sent something other than events.
     pub async fn next(&mut self, within: Duration) -> Result<Option<WatchEvent>, Error> {
         match self.next_line(within).await? {
             Some(line) => event_of(&line).map(Some),

@@ -64,7 +64,7 @@ impl OwnerAccount {
         self.waits.get()
     }
 
-    /// What the owner has now in the queues of these numbers.
+    /// The present load of the owner in the queues of these numbers.
     pub(crate) fn load(&self, queues: Range<usize>) -> OwnerLoad {
         let watches = self.watches.load(Ordering::Relaxed);
         let none = OwnerLoad { in_flight: 0, waiting: 0, watches };
@@ -169,12 +169,12 @@ impl Accounts {
         account
     }
 
-    /// What the owners have now in the queues of these numbers, in no order.
+    /// The present loads of the owners in the queues of these numbers, in no order.
     pub(crate) fn loads(&self, queues: &Range<usize>) -> Vec<OwnerLoad> {
         self.by_owner.values().map(|account| account.load(queues.clone())).collect()
     }
 
-    /// The owners with most requests lately.
+    /// The owners with most requests recently.
     pub(crate) fn most_requests(&mut self) -> Vec<OwnerRequests> {
         self.ranking.rank(self.by_owner.values().map(|account| Counted {
             owner: &account.name,

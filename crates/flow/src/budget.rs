@@ -33,7 +33,7 @@ impl ByteLimits {
     }
 }
 
-/// What a budget counts. Each owner has one count for each.
+/// The bytes that a budget counts. Each owner has one count for each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BytesOf {
     /// Request bodies.

@@ -1,8 +1,8 @@
 //! Slots, and one queue of waiting requests for each owner of access keys.
 //!
-//! A free slot goes to the owner with the fewest slots. Among equal owners it goes to the request that has waited
-//! the longest (max-min fairness). So an owner who sends too many requests waits behind their own requests, and
-//! other owners do not.
+//! A free slot goes to the owner with the fewest slots. Among equal owners it goes to the request
+//! that has waited the longest (max-min fairness). So an owner that sends too many requests waits
+//! behind their own requests, and other owners do not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,8 +50,8 @@ struct State {
     taken: usize,
     waiting: usize,
     tickets: u64,
-    /// The owners with waiting requests who may have another slot. They are ordered by their slots, then by the
-    /// ticket of their first waiting request.
+    /// The owners with waiting requests that may have another slot. They are ordered by their
+    /// slots, then by the ticket of their first waiting request.
     next: BTreeMap<(usize, u64), Arc<OwnerAccount>>,
 }
 
@@ -77,8 +77,8 @@ impl FairQueue {
         })
     }
 
-    /// The most slots of one owner now. It can change at any time. An owner who waits because of it has slots, and
-    /// is considered again when one of these is released.
+    /// The most slots of one owner now. It can change at any time. An owner that waits because of
+    /// it has slots, and is considered again when one of these is released.
     fn per_owner(&self) -> usize {
         let limits = &self.limits;
         if self.contention.get() { limits.slots_per_owner } else { limits.slots_alone }
@@ -419,8 +419,8 @@ mod tests {
             }
         }
 
-        /// Contention begins and ends: no slot is lost, and no owner exceeds the limit. An owner who waits next to
-        /// a free slot has slots, so the owner is considered again.
+        /// Contention begins and ends: no slot is lost, and no owner exceeds the limit. An owner
+        /// that waits next to a free slot has slots, so the owner is considered again.
         #[test]
         fn no_owner_is_left_behind_when_contention_changes(steps in prop::collection::vec((0..5_usize, 0..3_usize), 1..200)) {
             let owners = accounts(["a", "b", "c"]);

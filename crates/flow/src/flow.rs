@@ -53,7 +53,7 @@ const MOST_WAITING: usize = 10_000;
 /// The reserved slots for `system:masters`, of each class.
 const SYSTEM_SLOTS: usize = 16;
 
-/// The queues in which a request waits for a slot of its own: those of each class, and their system slots.
+/// The queues in which a request waits for its slot: those of each class, and their system slots.
 const REQUEST_QUEUES: Range<usize> = 0..6;
 
 /// How many owners the metrics show.
@@ -323,7 +323,7 @@ impl Flow {
         self.accounts.lock().of(owner, self.write_rate.bytes_per_minute())
     }
 
-    /// The owners with most requests lately, the busiest first. Their number is bounded.
+    /// The owners with most requests recently, the busiest first. Their number is bounded.
     pub fn owners_with_most_requests(&self) -> Vec<OwnerRequests> {
         self.accounts.lock().most_requests()
     }

@@ -6,17 +6,17 @@
 //! same way. Here the flows are the owners of access keys. The server knows the owners by name, so it hashes
 //! nothing. Health checks are not counted.
 //!
-//! - **No owner has all slots.** A free slot goes to the owner with the fewest slots. An owner who writes alone has
-//!   more slots than next to others, and leaves some free for the next owner.
+//! - **No owner has all slots.** A free slot goes to the owner with the fewest slots. An owner that
+//!   writes alone has more slots than next to others, and leaves some free for the next owner.
 //! - **System slots.** Members of `system:masters` have reserved slots for when the others are taken.
 //! - **A request takes its slot after its body.** While a body comes in, only its bytes are counted ([`budget`]). So
 //!   a slow sender does not keep others from writing.
 //! - **A slot includes the wait for a thread.** Reads are served from memory and wait for nothing else. Under
 //!   overload they wait in the runtime's queue for threads, which is not fair. When that queue is long, a read with
 //!   a slot goes to its end once more. So the slots are taken, and other requests wait in the fair queues.
-//! - **Low-priority threads.** An owner whose request waited for a slot is above their share. While others send
-//!   requests, this owner's requests and connections are served on low-priority threads (`queued`). So other
-//!   owners do not wait for a thread behind them.
+//! - **Low-priority threads.** If a request of an owner waited for a slot, the owner is above their
+//!   share. While others send requests, this owner's requests and connections are served on
+//!   low-priority threads (`queued`). So other owners do not wait for a thread behind them.
 //! - **Requests to clusters** have separate slots, until the head of the response arrives. The cluster decides how
 //!   long the rest takes. So all requests to clusters also count as watches.
 //! - **Delayed rejection.** A rejected client that retries at once would cost as much as one that is served. So the

@@ -1,5 +1,5 @@
-//! How many requests each owner has sent, and which owners have sent most lately. The counts are sorted only when they
-//! are read.
+//! How many requests each owner has sent, and which owners have sent most recently. The counts are
+//! sorted only when they are read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

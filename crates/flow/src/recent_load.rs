@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     impl Contention {
-        /// Begins contention that does not end by itself, or ends it.
+        /// Begins contention that lasts until it is ended here, or ends it.
         pub(in super::super) fn set(&self, others: bool) {
             self.changed.until.store(if others { u64::MAX } else { 0 }, Ordering::Relaxed);
         }

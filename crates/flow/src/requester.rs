@@ -1,4 +1,4 @@
-//! `Requester`: the owner whose slots and bytes a request uses, and the 429 if none are left.
+//! `Requester`: the owner of the slots and bytes that a request uses, and the 429 if none are left.
 
 use std::sync::Arc;
 

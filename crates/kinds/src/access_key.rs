@@ -36,7 +36,7 @@ pub fn generate(random: &mut dyn FnMut() -> u8) -> SecretText {
     SecretText::from(text)
 }
 
-/// Is this text a well-formed generated key? Whether a server has such a key is not checked.
+/// Whether the text is a well-formed generated key. Whether a server has such a key is not checked.
 pub fn is_well_formed(text: &str) -> bool {
     let Some((body, check)) = text.rsplit_once('_') else { return false };
     let Some((id, secret)) = body.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')) else {

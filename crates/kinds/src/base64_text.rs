@@ -29,7 +29,8 @@ pub fn has_certificate(text: &str) -> bool {
         .is_ok_and(|pem| std::str::from_utf8(&pem).is_ok_and(|pem| has_section(pem, "CERTIFICATE")))
 }
 
-/// Is there a whole section whose label ends so, such as `RSA PRIVATE KEY`, with base64 in it?
+/// Whether there is a whole section with base64 in it and a label that ends so, such as
+/// `RSA PRIVATE KEY`.
 pub(crate) fn has_section(pem: &str, label: &str) -> bool {
     let mut begun: Option<(&str, String)> = None;
     for line in pem.lines().map(str::trim) {

@@ -9,8 +9,9 @@ use postern_meta::gvk::GroupResource;
 use crate::prelude::*;
 use crate::rbac::{
     BindingFacts, BoundSubject, Granted, MADE_ROLE_PREFIXES, RBAC_GROUP, RoleRef, SUBJECT_UIDS,
-    Subject, only_for_garbage_collection,
+    Subject,
 };
+use crate::rbac_kinds::is_only_for_garbage_collection;
 use crate::schema_rule::IMMUTABLE;
 
 /// The kinds of subjects.
@@ -58,32 +59,23 @@ pub(crate) fn set_defaults(spec: &mut Spec) {
     }
 }
 
-/// Adds what is invalid to `errors`. `role_kinds` are the kinds of roles that the binding can give.
+/// Adds the invalid fields to `errors`. A binding in a namespace can give a Role, too.
 pub(crate) fn validate(
     new: &Spec,
     old: Option<&Spec>,
-    role_kinds: &[&str],
     is_namespaced: bool,
     errors: &mut FieldErrors,
 ) {
     let role = &new.role_ref;
-    if role.api_group != RBAC_GROUP {
-        let value = role.api_group.as_str();
-        errors.push(FieldError::not_supported("roleRef.apiGroup", value, &[RBAC_GROUP]));
-    }
-    if !role_kinds.contains(&role.kind.as_str()) {
-        errors.push(FieldError::not_supported("roleRef.kind", role.kind.as_str(), role_kinds));
-    }
+    errors.check_supported("roleRef.apiGroup", &role.api_group, &[RBAC_GROUP]);
+    let role_kinds = if is_namespaced { &["Role", "ClusterRole"][..] } else { &["ClusterRole"] };
+    errors.check_supported("roleRef.kind", &role.kind, role_kinds);
     if role.name.is_empty() {
         errors.push(FieldError::required("roleRef.name", ""));
     } else {
-        errors.check(NameRule::PathSegment.check(&role.name), |detail| {
-            FieldError::invalid("roleRef.name", &role.name, detail)
-        });
+        errors.check_value("roleRef.name", &role.name, NameRule::PathSegment.check(&role.name));
     }
-    if new.subjects.len() > MAX_SUBJECTS {
-        errors.push(FieldError::too_many("subjects", new.subjects.len(), MAX_SUBJECTS));
-    }
+    errors.check_count("subjects", new.subjects.len(), MAX_SUBJECTS);
     for (index, subject) in new.subjects.iter().enumerate().take(MAX_SUBJECTS) {
         validate_subject(&format!("subjects[{index}]"), subject, is_namespaced, errors);
     }
@@ -124,33 +116,31 @@ fn validate_subject(path: &str, subject: &Subject, is_namespaced: bool, errors: 
     }
 }
 
-/// Checks that a client binds no role that is made from access rules or members: it is made anew for each object of the
-/// name, and the binding would give what a later object has.
+/// Checks that a client binds no role that is made from access rules or members. Such a role is
+/// made anew for each object of the name, so the binding would give the role of a later object.
 ///
 /// # Errors
 /// 403 for such a role.
 pub(crate) fn check_role(
     resource: GroupResource,
-    new: &Draft<Fields>,
-    old: Option<&Draft<Fields>>,
-    ctx: &Context<'_>,
+    write: &Write<'_, Fields>,
 ) -> Result<(), ApiError> {
-    let role = new.fields.spec.role_ref.name.as_str();
+    let role = write.spec().role_ref.name.as_str();
     let is_made = MADE_ROLE_PREFIXES.iter().any(|prefix| role.starts_with(prefix));
-    let is_as_before = old.is_some_and(|old| old.fields.spec == new.fields.spec);
-    if !is_made || is_as_before || ctx.may_change_servers_own() {
+    let is_as_before = write.old_spec() == Some(write.spec());
+    if !is_made || is_as_before || write.ctx.may_change_servers_own() {
         return Ok(());
     }
     let reason = format!("{role} is generated from access rules or members: change those");
-    Err(ApiError::forbidden(resource, &new.metadata.name, reason))
+    Err(ApiError::forbidden(resource, &write.new.metadata.name, reason))
 }
 
-/// The role that a write gives to others. A binding to what is no role gives nothing, and is invalid, which a
-/// refusal for want of rights would hide.
-pub(crate) fn granted(new: &Draft<Fields>, old: Option<&Draft<Fields>>) -> Option<Granted> {
-    let is_role = is_cluster_role(&new.metadata, &new.fields.spec.role_ref).is_some();
-    let gives_nothing = !is_role || old.is_some_and(|old| only_for_garbage_collection(new, old));
-    (!gives_nothing).then(|| Granted::RoleRef(new.fields.spec.role_ref.clone()))
+/// The role that a write gives to others. A binding to anything else than a role gives nothing. It
+/// is invalid, which a refusal for want of rights would hide.
+pub(crate) fn granted(write: &Write<'_, Fields>) -> Option<Granted> {
+    let role = &write.spec().role_ref;
+    let is_role = is_cluster_role(&write.new.metadata, role).is_some();
+    (is_role && !is_only_for_garbage_collection(write)).then(|| Granted::RoleRef(role.clone()))
 }
 
 /// The facts of a binding; `None` if the uids of its subjects cannot be read. The binding then grants nothing.
@@ -162,7 +152,8 @@ pub(crate) fn facts(metadata: &ObjectMeta, spec: &Spec) -> Option<BindingFacts> 
     Some(BindingFacts { is_cluster_role, role: spec.role_ref.name.clone(), subjects })
 }
 
-/// Is the role of a binding a ClusterRole? `None` for what is no role, or none that such a binding can give.
+/// Whether the role of a binding is a ClusterRole. `None` for anything else than a role, and for a
+/// role that such a binding cannot give.
 fn is_cluster_role(binding: &ObjectMeta, role: &RoleRef) -> Option<bool> {
     match (role.api_group.as_str(), role.kind.as_str()) {
         (RBAC_GROUP, "ClusterRole") => Some(true),
@@ -225,6 +216,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::{Caller, NoPrincipals};
 
     fn spec(role: Value, subjects: Value) -> Spec {
         let mut spec = Spec {
@@ -237,6 +229,12 @@ mod tests {
 
     fn role() -> Value {
         json!({ "kind": "ClusterRole", "name": "view" })
+    }
+
+    fn granted_by(new: &Draft<Fields>, old: Option<&Draft<Fields>>) -> Option<Granted> {
+        let caller = Caller::default();
+        let ctx = Context::of(&caller, Timestamp::from_unix_seconds(0), &NoPrincipals);
+        granted(&Write { new, old, ctx: &ctx })
     }
 
     #[test]
@@ -294,10 +292,8 @@ mod tests {
                  \"rbac.authorization.k8s.io\"",
             ),
         ] {
-            let kinds: &[&str] =
-                if is_namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
             let mut found = FieldErrors::new();
-            validate(&spec(role, subjects), None, kinds, is_namespaced, &mut found);
+            validate(&spec(role, subjects), None, is_namespaced, &mut found);
             let found: Vec<_> = found.iter().map(ToString::to_string).collect();
             assert_eq!(found.join(", "), errors);
         }
@@ -310,7 +306,7 @@ mod tests {
             spec(json!({ "kind": "ClusterRole", "name": "edit" }), json!([])),
         );
         let mut errors = FieldErrors::new();
-        validate(&new, Some(&old), &["ClusterRole"], true, &mut errors);
+        validate(&new, Some(&old), true, &mut errors);
         assert_eq!(errors.to_string(), "roleRef: Invalid value: cannot change roleRef");
     }
 
@@ -366,16 +362,16 @@ mod tests {
         let old =
             Draft { metadata: ObjectMeta::default(), fields: Fields::of(spec(role(), json!([]))) };
         let gives = Some(Granted::RoleRef(old.fields.spec.role_ref.clone()));
-        assert_eq!(granted(&old, None), gives);
-        assert_eq!(granted(&old, Some(&old)), None);
+        assert_eq!(granted_by(&old, None), gives);
+        assert_eq!(granted_by(&old, Some(&old)), None);
         let mut new = old.clone();
         new.metadata.finalizers.push("a/b".to_owned());
-        assert_eq!(granted(&new, Some(&old)), None);
+        assert_eq!(granted_by(&new, Some(&old)), None);
         new.metadata.labels.insert("a".to_owned(), "b".to_owned());
-        assert_eq!(granted(&new, Some(&old)), gives);
+        assert_eq!(granted_by(&new, Some(&old)), gives);
     }
 
-    /// A binding to what is no role was answered 404, as if the kind were not served.
+    /// A binding to anything else than a role was answered 404, as if the kind were not served.
     #[test]
     fn what_is_no_role_is_given_to_nobody_and_is_invalid() {
         let group = RBAC_GROUP;
@@ -394,10 +390,8 @@ mod tests {
             let new = Draft { metadata, fields: Fields::of(spec(role.clone(), json!([]))) };
             let mut errors = FieldErrors::new();
             let is_namespaced = !namespace.is_empty();
-            let kinds: &[&str] =
-                if is_namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
-            validate(&new.fields.spec, None, kinds, is_namespaced, &mut errors);
-            assert_eq!(granted(&new, None).is_some(), gives, "{role} in {namespace}");
+            validate(&new.fields.spec, None, is_namespaced, &mut errors);
+            assert_eq!(granted_by(&new, None).is_some(), gives, "{role} in {namespace}");
             assert_eq!(errors.is_empty(), gives, "{role} in {namespace}: {errors}");
         }
     }

@@ -1,5 +1,6 @@
-//! Whom the names in access rules and among members mean: the uids that they had when they were added. A later user or
-//! team of the same name has none of it, whatever becomes of the Roles and bindings that are made from them.
+//! The users and teams that the names in access rules and among members mean: the uids that they
+//! had when they were added. A later user or team of the same name has none of it, independently of
+//! the Roles and bindings that are made from them.
 
 use std::collections::HashMap;
 
@@ -89,7 +90,7 @@ mod tests {
             (&[("get s", "ada")][..], &[Some("old")][..]),
             (&[("get,list s", "ada")], &[Some("old")]),
             (&[("member:admin", "ada")], &[Some("old")]),
-            // One more rule is for who has the name when it is added.
+            // One more rule is for the user that has the name when the rule is added.
             (&[("list s", "ada"), ("get s", "ada")], &[None, Some("old")]),
             (&[("get s", "ada"), ("get s", "ada")], &[Some("old"), None]),
             (&[("update s", "carol"), ("get,list s", "ada")], &[None, Some("old")]),

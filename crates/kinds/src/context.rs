@@ -29,13 +29,13 @@ impl Caller {
     }
 }
 
-/// The access key that a request was sent with, as far as a kind may know: for limits of what it may do
-/// to other keys.
+/// The access key that a request was sent with, as far as a kind may know it: for the limits on its
+/// changes of other keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerKey {
     /// Its name.
     pub name: String,
-    /// Whose it is, whomever the caller acts as.
+    /// The owner of the key, also if the caller acts as another identity.
     pub owner: Option<Owner>,
     /// Whether it, or a key that created it, has a scope.
     pub is_scoped: bool,
@@ -69,7 +69,7 @@ pub enum NamedObject<'a> {
     Connector(&'a str),
 }
 
-/// May the caller of a write read the object that it changes?
+/// Whether the caller of a write may read the object that it changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reading {
     /// They may, or there is no such object yet.
@@ -78,9 +78,22 @@ pub enum Reading {
     Refused,
 }
 
+/// The role of the caller of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriterKind {
+    /// A client, which may change no reserved objects.
+    Client,
+    /// A member of `system:masters`, which may also change reserved objects.
+    Master,
+    /// The server itself.
+    Server,
+    /// The garbage collector of the server, which deletes an object because all owners of it are gone. It acts for the
+    /// writer of the owner references.
+    Collector,
+}
+
 /// The input of a kind's hooks besides the object.
 #[derive(Clone, Copy)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about a write")]
 pub struct Context<'a> {
     /// The caller.
     pub caller: &'a Caller,
@@ -98,21 +111,18 @@ pub struct Context<'a> {
     /// The access key of the request, also if the caller impersonates another user. `None` for the server itself, which
     /// has no limits.
     pub caller_key: Option<&'a CallerKey>,
-    /// Whether the server itself writes, which may set reserved fields.
-    pub is_server: bool,
-    /// Is it a deletion by the garbage collector, because all owners of the object are gone? The collector acts for the
-    /// writer of the owner references.
-    pub is_collector: bool,
-    /// Whether the caller is a member of `system:masters`, who may also change reserved objects.
-    pub is_master: bool,
+    /// The role of the caller.
+    pub writer: WriterKind,
     /// The project that the object's namespace belongs to; `None` for a namespace of no project, and
     /// for an object without a namespace.
     pub project_of_namespace: Option<&'a str>,
-    /// Does an update give the object another credential than the stored one? The caller who sets it can use it.
+    /// Whether an update gives the object another credential than the stored one. The caller that
+    /// sets it can use it.
     pub has_new_credential: bool,
     /// The paths of the write-only fields other than the credential that the write sets to new values.
     pub new_secrets: &'a [&'static [&'static str]],
-    /// May the caller read the object that an update changes? A caller who may not learns nothing of it.
+    /// Whether the caller may read the object that an update changes. Otherwise the caller learns
+    /// nothing of it.
     pub reading: Reading,
     /// Whom the access rules and members of the object name, by the uids from when they were added.
     pub bound: &'a [BoundGrant],
@@ -123,8 +133,9 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// The context of a write by a caller who is neither the server nor a master. The object is outside of
-    /// projects, and the caller may read it. There is no maximum `ttl` of access keys, no new credential, and no Cluster.
+    /// The context of a write by a caller that is neither the server nor a master. The object is
+    /// outside of projects, and the caller may read it. There is no maximum `ttl` of access keys,
+    /// no new credential, and no Cluster.
     pub fn of(caller: &'a Caller, now: Timestamp, principals: &'a dyn Principals) -> Self {
         Self {
             caller,
@@ -134,9 +145,7 @@ impl<'a> Context<'a> {
             uid_of_object: &|_| None,
             access_key_max_ttl_seconds: None,
             caller_key: None,
-            is_server: false,
-            is_collector: false,
-            is_master: false,
+            writer: WriterKind::Client,
             project_of_namespace: None,
             has_new_credential: false,
             new_secrets: &[],
@@ -156,9 +165,14 @@ impl Context<'_> {
         own.cloned().or_else(|| self.principals.uid(principal))
     }
 
+    /// Whether the server itself writes, which may set reserved fields.
+    pub fn is_server(&self) -> bool {
+        matches!(self.writer, WriterKind::Server | WriterKind::Collector)
+    }
+
     /// Whether the caller may change reserved objects: the server itself, or a member of `system:masters`.
     pub fn may_change_servers_own(&self) -> bool {
-        self.is_server || self.is_master
+        self.writer != WriterKind::Client
     }
 }
 

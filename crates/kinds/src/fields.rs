@@ -1,6 +1,7 @@
 //! The fields of an object next to `metadata`, typed: `spec` and `status`.
 //!
-//! Metadata is not here, and neither is what a kind declares about its fields ([`crate::Kind`]).
+//! Metadata is not here, and neither are the declarations of a kind about its fields
+//! ([`crate::Kind`]).
 
 use postern_meta::object::ObjectMeta;
 use schemars::JsonSchema;
@@ -28,9 +29,9 @@ impl<T: Serialize + DeserializeOwned + JsonSchema + Default + Clone + 'static> F
 #[serde(default, bound = "Spec: FieldType, Status: FieldType")]
 #[schemars(bound = "Spec: FieldType, Status: FieldType")]
 pub struct Fields<Spec, Status = NoStatus> {
-    /// The desired state: what clients write.
+    /// The desired state, which clients write.
     pub spec: Spec,
-    /// The observed state: what the server writes.
+    /// The observed state, which the server writes.
     pub status: Status,
 }
 

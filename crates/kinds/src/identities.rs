@@ -58,7 +58,7 @@ pub(crate) fn impersonate(resource: &'static str, name: &str) -> RequiredRight {
 /// Checks that a caller gives no reserved name of an identity. `given` are the names that the object does not have yet.
 ///
 /// # Errors
-/// 403 for callers who are neither the server nor members of `system:masters`.
+/// 403 for callers that are neither the server nor members of `system:masters`.
 pub(crate) fn check_not_reserved<'a>(
     resource: GroupResource,
     object: &str,

@@ -7,11 +7,27 @@ use crate::kubeconfig_ref::KubeconfigRef;
 use crate::prelude::*;
 use crate::probe::Probe;
 
-/// The statuses of instances have a subresource.
-pub(crate) const STATUS_ACTIONS: &[Action] =
-    &[Action::GET_STATUS, Action::UPDATE_STATUS, Action::PATCH_STATUS];
+/// What both kinds of instances share. The statuses of instances have a subresource.
+pub(crate) const INFO: Info = Info {
+    scope: ResourceScope::Namespaced,
+    actions: &[Action::GET_STATUS, Action::UPDATE_STATUS, Action::PATCH_STATUS],
+    confidential: false,
+    columns: &[
+        ColumnInfo::text(
+            "Status",
+            "Whether the server can connect to it: Ready, Pending or Failed.",
+        ),
+        ColumnInfo::text("Cluster", "The cluster that it is on."),
+        ColumnInfo::text("Namespace", "Its namespace in the cluster."),
+        ColumnInfo::text("Owner", "The user or team that owns it."),
+        ColumnInfo::text("Display Name", "Name shown to people.").wide(),
+    ],
+    is_counted_in_quotas: true,
+    observed_status: Some(OBSERVED),
+    ..Info::DEFAULT
+};
 
-/// The state of an instance, and what the caller may do with it.
+/// The state of an instance, and the caller's permissions on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.InstanceStatus")]
@@ -43,7 +59,7 @@ pub struct Status {
 }
 
 /// The permissions of the caller, if the request asks for them.
-pub(crate) const OBSERVED: ObservedStatus = |_, _, observations| {
+const OBSERVED: ObservedStatus = |_, _, observations| {
     if !observations.is_extended() {
         return Vec::new();
     }
@@ -51,7 +67,7 @@ pub(crate) const OBSERVED: ObservedStatus = |_, _, observations| {
     vec![("canUpdate", may("update")), ("canUse", may("use"))]
 };
 
-/// Removes from the status what is never stored.
+/// Removes from the status the fields that are never stored.
 pub(crate) fn clear_observed(status: &mut Status) {
     status.can_use = None;
     status.can_update = None;
@@ -79,19 +95,20 @@ const SLEEP_REQUESTS: [&str; 7] = [
 /// The prefixes of annotations about sleep.
 const SLEEP_PREFIXES: [&str; 2] = ["sleepmode.platform.sh", "sleepmode.loft.sh"];
 
-/// Adds an error for each annotation that is new and asks for an instance to sleep or to wake up: without one, the
-/// client would wait for what does not happen. `what` says of what kind the instance is, in the plural.
-pub(crate) fn validate_sleep(
-    new: &ObjectMeta,
-    old: Option<&ObjectMeta>,
-    what: &str,
-    errors: &mut FieldErrors,
-) {
-    for (name, value) in &new.annotations {
+/// Adds an error for a new object outside of the namespaces of projects, and for each annotation that is new and asks
+/// for an instance to sleep or to wake up. Without that error, the client would wait without an end. `what` is the kind
+/// of the instance, in the plural.
+pub(crate) fn validate_metadata<F>(write: &Write<'_, F>, what: &str, errors: &mut FieldErrors) {
+    let &Write { new, old, ctx } = write;
+    if old.is_none() && ctx.project_of_namespace.is_none() {
+        let (path, detail) = ("metadata.namespace", "must be the namespace of a project");
+        errors.push(FieldError::invalid(path, &new.metadata.namespace, detail));
+    }
+    for (name, value) in &new.metadata.annotations {
         let asks = name.split_once('/').is_some_and(|(prefix, rest)| {
             SLEEP_PREFIXES.contains(&prefix) && SLEEP_REQUESTS.contains(&rest)
         });
-        let is_new = || old.and_then(|old| old.annotations.get(name)) != Some(value);
+        let is_new = || old.and_then(|old| old.metadata.annotations.get(name)) != Some(value);
         if asks && is_new() {
             let detail = format!("this server does not put {what} to sleep");
             errors.push(FieldError::forbidden(format!("metadata.annotations[{name}]"), detail));
@@ -99,41 +116,29 @@ pub(crate) fn validate_sleep(
     }
 }
 
-/// The unique key of an instance that is at a place, whose parts are these.
+/// The unique key of an instance at a place with these parts.
 pub(crate) fn place(parts: &[&str]) -> UniqueKey {
     UniqueKey { field: "spec.clusterRef", value: parts.join("/"), is_place: true }
 }
 
-/// The rights to change which cluster something is on and by which kubeconfig it is reached, each
-/// where it is new.
-pub(crate) fn required_rights(
-    metadata: &ObjectMeta,
-    is_new_place: bool,
-    cluster: &str,
-    config: Option<&KubeconfigRef>,
-    old_config: Option<&KubeconfigRef>,
-) -> Vec<RequiredRight> {
-    let place = (is_new_place && !cluster.is_empty())
-        .then(|| Right::cluster("use", MANAGEMENT_V1.group, "clusters", cluster));
-    let config = config.filter(|new| Some(*new) != old_config && !new.secret_name.is_empty());
-    let secret = config.map(|config| Right {
-        namespace: config.namespace_in(&metadata.namespace).to_owned(),
-        ..Right::cluster("get", CORE_V1.group, "secrets", &config.secret_name)
-    });
-    place.into_iter().chain(secret).map(RequiredRight::from).collect()
+/// The right to put something on a cluster; none without the name of one.
+pub(crate) fn right_to_use(cluster: &str) -> Option<RequiredRight> {
+    let right = || Right::cluster("use", MANAGEMENT_V1.group, "clusters", cluster);
+    (!cluster.is_empty()).then(right).map(RequiredRight::from)
 }
 
-/// Adds an error for a new object outside of the namespaces of projects.
-pub(crate) fn check_in_project(
-    metadata: &ObjectMeta,
-    is_new: bool,
-    ctx: &Context<'_>,
-    errors: &mut FieldErrors,
-) {
-    if is_new && ctx.project_of_namespace.is_none() {
-        let detail = "must be the namespace of a project";
-        errors.push(FieldError::invalid("metadata.namespace", &metadata.namespace, detail));
-    }
+/// The right to read the kubeconfig that an object is reached by, if it is a new one.
+pub(crate) fn right_to_read_config<Spec, Status>(
+    write: &Write<'_, crate::Fields<Spec, Status>>,
+    config: fn(&Spec) -> Option<&KubeconfigRef>,
+) -> Option<RequiredRight> {
+    let new = config(write.spec()).filter(|new| !new.secret_name.is_empty())?;
+    let is_new = write.old_spec().and_then(config) != Some(new);
+    let right = || Right {
+        namespace: new.namespace_in(&write.new.metadata.namespace).to_owned(),
+        ..Right::cluster("get", CORE_V1.group, "secrets", &new.secret_name)
+    };
+    is_new.then(right).map(RequiredRight::from)
 }
 
 /// Adds an error for each part of a reference to a cluster that is missing or not a name.
@@ -148,7 +153,7 @@ pub(crate) fn validate_cluster_ref(
         if name.is_empty() {
             errors.push(FieldError::required(path, ""));
         } else {
-            errors.check(rule(name), |detail| FieldError::invalid(path, name, detail));
+            errors.check_value(&path, name, rule(name));
         }
     };
     check("cluster", cluster, dns1123_subdomain);
@@ -176,12 +181,10 @@ pub(crate) fn validate_config(
             errors.push(FieldError::invalid(path, name, detail));
         } else {
             let rule = if field == "secretName" { dns1123_subdomain } else { dns1123_label };
-            errors.check(rule(name), |detail| FieldError::invalid(path, name, detail));
+            errors.check_value(&path, name, rule(name));
         }
     }
     if !config.key.is_empty() {
-        errors.check(config_map_key(&config.key), |detail| {
-            FieldError::invalid("spec.config.key", &config.key, detail)
-        });
+        errors.check_value("spec.config.key", &config.key, config_map_key(&config.key));
     }
 }

@@ -14,7 +14,7 @@ const KIND: &str = "OwnedAccessKey";
 /// Checks a key that a caller with a scoped key writes.
 ///
 /// # Errors
-/// The text of a 403, which says what is wrong. Another caller may write the same key.
+/// The text of a 403, which gives the reason. Another caller may write the same key.
 pub(crate) fn check(
     caller: &CallerKey,
     owner: Option<&Owner>,

@@ -21,7 +21,7 @@ pub(crate) struct WrittenKey<'a> {
 /// Checks that a key would end no later than the key of the caller.
 ///
 /// # Errors
-/// The text of a 403, which says what is wrong and what to do. Another caller may write the same key.
+/// The text of a 403, which gives the reason and the advice. Another caller may write the same key.
 pub(crate) fn check(caller: &CallerKey, written: WrittenKey<'_>) -> Result<(), String> {
     let Some(end) = caller.ends_at().filter(|_| !caller.is_login) else { return Ok(()) };
     let refusal = |why: &str| {

@@ -1,5 +1,5 @@
-//! What an access key says about where it comes from: a login through a connector, a session, or a workload. Only the server
-//! writes it (`docs/reference/access-keys.md#fields-of-the-server`).
+//! The origin of an access key: a login through a connector, a session, or a workload. Only the
+//! server writes it (`docs/reference/access-keys.md#fields-of-the-server`).
 
 use postern_meta::object::OwnerReference;
 use postern_meta::time::Timestamp;
@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::names::MANAGEMENT_V1;
+use crate::principal::KeyUse;
 use crate::secret_text::SecretText;
 
 /// Data of a single sign-on.
@@ -150,6 +151,18 @@ pub struct Session {
     /// Set for a login of the command line. Its key is sent in a header, and is never in a cookie.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command_line: Option<CommandLine>,
+}
+
+impl Session {
+    /// The use of a key with this session.
+    pub(crate) fn key_use(&self) -> KeyUse {
+        match (self.login_code, self.command_line.is_some()) {
+            (false, false) => KeyUse::Session,
+            (true, false) => KeyUse::LoginCode,
+            (false, true) => KeyUse::CommandLine,
+            (true, true) => KeyUse::CommandLineCode,
+        }
+    }
 }
 
 /// The facts about a login of the command line.

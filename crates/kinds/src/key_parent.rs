@@ -29,18 +29,19 @@ pub(crate) fn uid_of(
     known.filter(|known| known != uid).unwrap_or_default()
 }
 
-/// Adds an error if a write names a parent that the key cannot have.
+/// Adds an error if a write names a parent that the key cannot have. The server decides when a session and the key of a
+/// login end: these have none.
 pub(crate) fn validate(
     new: KeyParent<'_>,
     old: Option<KeyParent<'_>>,
-    of: KeyUse,
+    is_of_login: bool,
     errors: &mut FieldErrors,
 ) {
     let is_changed = old.is_none_or(|old| old.name != new.name);
     if !is_changed || new.name.is_empty() {
         return;
     }
-    if of == KeyUse::Login {
+    if is_of_login {
         let detail = "a session and the key of a login have no parent";
         errors.push(FieldError::forbidden("spec.parent", detail));
     } else if new.uid.is_empty() {
@@ -48,15 +49,6 @@ pub(crate) fn validate(
                       most 8 others";
         errors.push(FieldError::invalid("spec.parent", new.name, detail));
     }
-}
-
-/// What a key is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeyUse {
-    /// A session, or the key of a login at an identity provider. The server decides when it ends.
-    Login,
-    /// Any other use.
-    Other,
 }
 
 impl KeyParent<'_> {

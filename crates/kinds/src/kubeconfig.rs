@@ -1,5 +1,6 @@
-//! The kubeconfig in a Secret, by which a cluster or a virtual cluster is reached: read once, strictly, into what a
-//! request needs. See `docs/reference/clusters.md#kubeconfigs`.
+//! The kubeconfig in a Secret, by which a cluster or a virtual cluster is reached. It is read once,
+//! strictly, and reduced to the data that a request needs. See
+//! `docs/reference/clusters.md#kubeconfigs`.
 //!
 //! Only the content of the kubeconfig counts. Programs, files, proxies and other identities are refused, each by its
 //! name. Only the current context is read. This module does not decide whether its address may be dialled, and dials
@@ -158,8 +159,8 @@ impl Kubeconfig {
         Self::of_root(&root_of(decode(text, format_of(text)))?)
     }
 
-    /// Parses a file of the user who runs this program, as [`Kubeconfig::parse`] does. Its limits are those of own files,
-    /// and it may begin with a byte order mark.
+    /// Parses a file of the user that runs this program, as [`Kubeconfig::parse`] does. Its limits
+    /// are those of own files, and it may begin with a byte order mark.
     ///
     /// # Errors
     /// Those of [`Kubeconfig::parse`].

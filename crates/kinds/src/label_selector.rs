@@ -58,7 +58,7 @@ impl LabelSelector {
             && self.match_expressions.iter().all(|requirement| requirement.is_met(labels))
     }
 
-    /// Adds what is invalid to `errors`, in upstream's words.
+    /// Adds the invalid fields to `errors`, in upstream's words.
     pub fn validate(&self, path: &str, errors: &mut FieldErrors) {
         let many = [self.match_labels.len(), self.match_expressions.len()];
         if let Some(actual) = many.into_iter().find(|actual| *actual > MAX_ENTRIES) {
@@ -67,8 +67,8 @@ impl LabelSelector {
         }
         for (key, value) in &self.match_labels {
             let path = format!("{path}.matchLabels");
-            errors.check(qualified_name(key), |detail| FieldError::invalid(&path, key, detail));
-            errors.check(label_value(value), |detail| FieldError::invalid(&path, value, detail));
+            errors.check_value(&path, key, qualified_name(key));
+            errors.check_value(&path, value, label_value(value));
         }
         for (index, requirement) in self.match_expressions.iter().enumerate() {
             requirement.validate(&format!("{path}.matchExpressions[{index}]"), errors);

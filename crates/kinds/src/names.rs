@@ -14,8 +14,8 @@ pub const MANAGEMENT_V1: GroupVersion =
 /// Kubernetes' core group.
 pub const CORE_V1: GroupVersion = GroupVersion { group: "", version: "v1" };
 
-/// The prefixes of the names of identities that only members of `system:masters` may give: those of Kubernetes, and
-/// ours.
+/// The prefixes of the names of identities that only members of `system:masters` may give: those of
+/// Kubernetes, and those of this platform.
 pub(crate) const RESERVED_PREFIXES: [&str; 2] = ["system:", "platform:"];
 
 /// Whether the name of an identity begins with a prefix that only members of `system:masters` may use.
@@ -34,8 +34,7 @@ pub const MAX_IDENTITIES: usize = 1000;
 
 /// Adds an error for each entry of the list `path` that is not the name of a subject or a group.
 pub fn check_identities(path: &str, names: &[String], errors: &mut FieldErrors) {
-    if names.len() > MAX_IDENTITIES {
-        errors.push(FieldError::too_many(path, names.len(), MAX_IDENTITIES));
+    if !errors.check_count(path, names.len(), MAX_IDENTITIES) {
         return;
     }
     for (index, name) in names.iter().enumerate() {

@@ -19,7 +19,7 @@ pub struct NamespaceNames {
     pub default_namespace: String,
 }
 
-/// The namespace for what has no other, as in Kubernetes.
+/// The namespace for objects without another one, as in Kubernetes.
 const DEFAULT: &str = "default";
 
 /// Maximum bytes of a prefix: the rest is for the names of projects.
@@ -37,7 +37,7 @@ impl NamespaceNames {
     /// Checks that they are names that do not get in each other's way.
     ///
     /// # Errors
-    /// The text says what is wrong, and with which of the two.
+    /// The text gives the reason, and which of the two names is invalid.
     pub fn validate(&self) -> Result<(), String> {
         let Self { project_prefix, default_namespace } = self;
         if dns1123_label(&format!("{project_prefix}a")).is_err()

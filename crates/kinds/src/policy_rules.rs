@@ -7,10 +7,9 @@ use crate::rbac::{ALL, PolicyRule};
 /// The most rules of one role, and the most entries of each list of a rule.
 pub(crate) const MAX_RULES: usize = 1000;
 
-/// Adds what is invalid in the rules of a role to `errors`.
+/// Adds the invalid fields in the rules of a role to `errors`.
 pub(crate) fn validate(rules: &[PolicyRule], is_namespaced: bool, errors: &mut FieldErrors) {
-    if rules.len() > MAX_RULES {
-        errors.push(FieldError::too_many("rules", rules.len(), MAX_RULES));
+    if !errors.check_count("rules", rules.len(), MAX_RULES) {
         return;
     }
     for (index, rule) in rules.iter().enumerate() {

@@ -12,21 +12,21 @@ pub use serde::{Deserialize, Serialize};
 
 pub use crate::column::{Cell, ColumnInfo};
 pub use crate::condition::{Condition, ConditionsStatus};
-pub use crate::context::Context;
+pub use crate::context::{Context, WriterKind};
 pub use crate::fields::{Draft, Layout, NoStatus};
 pub use crate::kind::action::{
-    Action, ActionRequest, ActionResult, ActionRight, Handler, PartHandler, Response, ServerAction,
+    Action, ActionRequest, ActionResult, ActionRight, Handler, PartHandler, RegistryAction,
+    Response, Review, ServerAction,
 };
 pub use crate::kind::ownership::{Access, ExtraAccess, Ownership, OwnershipPart, UserOrTeam};
 pub use crate::kind::{
-    CarriedScope, ClaimMatches, Companion, DataSource, DataSourceOf, Dependent, Dependents, Info,
-    Kind, KubeconfigOf, NoEffect, ObservedStatus, OnCluster, OnRemove, PartialRight, ResourceScope,
-    SelectableField, StrictFields, TiesOf, UniqueKey, UniqueKeys, UnservedField,
+    ClaimMatches, Companion, Credential, DataSource, Dependent, Dependents, Info, Kind, NoEffect,
+    ObservedStatus, Parts, ResourceScope, SelectableField, StoredAs, StrictFields, UniqueKey,
+    UnservedField, UpdateRule, Write,
 };
 pub use crate::names::{CORE_V1, MANAGEMENT_V1, check_identities, check_identity};
 pub use crate::principal::{
-    AccessRole, Delegation, KeyFacts, Lifetime, Maker, Owner, Principal, Principals, TeamFacts,
-    UserFacts,
+    AccessRole, KeyFacts, Lifetime, Maker, Owner, Principal, Principals, TeamFacts, UserFacts,
 };
 pub use crate::right::{RequiredRight, Right};
 pub use crate::secret_text::SecretText;

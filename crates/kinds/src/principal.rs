@@ -69,12 +69,12 @@ pub trait Principals {
         self.teams_of(user)
     }
 
-    /// The uids of the users who have one of these groups of single sign-on.
+    /// The uids of the users with one of these groups of single sign-on.
     fn uids_with_sso_groups(&self, _groups: &[String]) -> Vec<String> {
         Vec::new()
     }
 
-    /// The uids of the access keys that a connector made, and of the users who have groups of it.
+    /// The uids of the access keys that a connector made, and of the users with groups of it.
     fn uids_of_connector(&self, _connector: &str) -> Vec<String> {
         Vec::new()
     }
@@ -132,8 +132,8 @@ impl Owner {
         }
     }
 
-    /// Does an owner reference name this user or team? Its uid may be that of another one of the same
-    /// name.
+    /// Whether an owner reference names this user or team. Its uid may be that of another one of
+    /// the same name.
     pub(crate) fn is_named_by(&self, reference: &OwnerReference) -> bool {
         let (kind, name) = match self {
             Self::User(name) => ("User", name),
@@ -159,18 +159,6 @@ pub struct OwnedBy {
     pub owner: Owner,
     /// The uid of the user or team; empty for a raw subject, and when the object has lost its owner.
     pub uid: String,
-}
-
-/// Rights on an owner that count as rights on the objects of that owner. With `getkey` on the user `ada`, a caller may
-/// read the access keys of `ada`. See `docs/reference/access-keys.md#permission`.
-#[derive(Clone, Copy, Debug)]
-pub struct Delegation<Spec> {
-    /// The owner of an object.
-    pub owner: fn(&Spec) -> Option<Owner>,
-    /// The verb on the owner that counts as a verb on the object.
-    pub verb: fn(Verb) -> &'static str,
-    /// Whether a create requires the right on the owner in any case. Otherwise the verb on the kind is enough.
-    pub is_always_needed: bool,
 }
 
 /// The right to a verb on an owner; `None` for a raw subject, on which there are no rights.
@@ -303,22 +291,56 @@ pub struct TeamFacts {
     pub users: Vec<String>,
     /// The groups that its members are in.
     pub groups: Vec<String>,
-    /// The groups of single sign-on whose members are in the team.
+    /// The groups of single sign-on that give membership of the team.
     pub sso_groups: Vec<String>,
     /// The connectors of these groups, as they were when the groups were added. Teams from earlier versions have none:
     /// then the name of the connector counts.
     pub connectors: Vec<ConnectorRef>,
 }
 
+/// The use of an access key. Only the server makes a key for another use than [`KeyUse::Key`]. The type `Login` is no use:
+/// a key of any use can have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyUse {
+    /// An access key that is sent in a header.
+    #[default]
+    Key,
+    /// A session of the console. Its value is in a cookie. It acts as the key that made it.
+    Session,
+    /// The code of a login link. It can do nothing but become a session of the console.
+    LoginCode,
+    /// A login of the command line. It is in no cookie, and the idleness of the session that consented does not end it.
+    CommandLine,
+    /// The code of a login of the command line. It can do nothing but become this login.
+    CommandLineCode,
+}
+
+impl KeyUse {
+    /// Whether the key is a session: of the console or of the command line, or the code of one.
+    pub fn is_session(self) -> bool {
+        self != Self::Key
+    }
+
+    /// Whether the key is a code that a session begins with.
+    pub fn is_code(self) -> bool {
+        matches!(self, Self::LoginCode | Self::CommandLineCode)
+    }
+
+    /// Whether the key is a login of the command line, or the code of one.
+    pub fn is_command_line(self) -> bool {
+        matches!(self, Self::CommandLine | Self::CommandLineCode)
+    }
+}
+
 /// The facts about an access key that authentication needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the key")]
 pub struct KeyFacts {
     /// The object's uid.
     pub uid: String,
     /// Its owner; `None` if none is named, and then the key gives no access.
     pub owner: Option<Owner>,
-    /// The uid of the user or team who owns it; empty for a raw subject, and when it has lost its owner.
+    /// The uid of the user or team that owns it; empty for a raw subject, and when it has lost its
+    /// owner.
     pub owner_uid: String,
     /// Groups beyond the owner's.
     pub groups: Vec<String>,
@@ -334,12 +356,8 @@ pub struct KeyFacts {
     pub maker: Option<Arc<Maker>>,
     /// The uid of its parent, with which it ends, too.
     pub parent_uid: Option<String>,
-    /// Whether it is a session of the console. It acts as the key that made it.
-    pub is_session: bool,
-    /// Whether it is the code of a login link until now, and can do nothing but begin this session.
-    pub is_login_code: bool,
-    /// Whether it is of a login of the command line. It is in no cookie, and the idleness of its maker does not end it.
-    pub is_command_line: bool,
+    /// The use of the key.
+    pub used_as: KeyUse,
     /// The uid of the workload identity that made it for a token.
     pub workload_uid: Option<String>,
     /// The connector that made it at a login. It ends with the connector.

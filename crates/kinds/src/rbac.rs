@@ -1,8 +1,8 @@
-//! The types that Roles and bindings are made of, as in `rbac.authorization.k8s.io/v1`, and the input of a policy: the
-//! facts that objects state about who may do what.
+//! The types that Roles and bindings are made of, as in `rbac.authorization.k8s.io/v1`, and the
+//! input of a policy: the facts about permissions that objects state.
 //!
-//! `auth` decides what the rules allow. Each kind of rules or bindings has its own file. The common part of Roles and
-//! ClusterRoles is in `policy_rules`, and that of bindings in `bindings`.
+//! `auth` evaluates the rules. Each kind of rules or bindings has its own file. The common part of
+//! Roles and ClusterRoles is in `policy_rules`, and that of bindings in `bindings`.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
-use crate::fields::Draft;
 use crate::verb::Verb;
 
 /// The group of Roles and bindings.
@@ -72,10 +71,10 @@ pub(crate) const ACCESS_PREFIX: &str = "platform:access:";
 /// The prefix of the bindings that members of projects become.
 pub(crate) const MEMBERS_PREFIX: &str = "platform:members:";
 
-/// The prefixes of what is made from the fields of other objects.
+/// The name prefixes of the Roles and bindings that are made from the fields of other objects.
 pub(crate) const MADE_ROLE_PREFIXES: [&str; 2] = [ACCESS_PREFIX, MEMBERS_PREFIX];
 
-/// One rule of a Role: what it allows. Rules only ever add.
+/// One rule of a Role: the permissions that it gives. Rules only ever add.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -176,16 +175,6 @@ pub(crate) fn check_name(
     Err(ApiError::forbidden(resource, name, reason))
 }
 
-/// Does a write change only the fields for garbage collection, so that it gives no new permissions? A caller who may
-/// not write a role may still remove finalizers from it, as in Kubernetes.
-pub(crate) fn only_for_garbage_collection<F: PartialEq>(new: &Draft<F>, old: &Draft<F>) -> bool {
-    let mut metadata = new.metadata.clone();
-    metadata.owner_references.clone_from(&old.metadata.owner_references);
-    metadata.finalizers.clone_from(&old.metadata.finalizers);
-    metadata.managed_fields.clone_from(&old.metadata.managed_fields);
-    metadata == old.metadata && new.fields == old.fields
-}
-
 /// To whom a binding gives its role, as decisions need it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BoundSubject {
@@ -206,7 +195,7 @@ pub enum BoundSubject {
 /// The facts of a binding. It gives the role in its own namespace, or everywhere if it has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BindingFacts {
-    /// Is the role a ClusterRole? If not, it is a Role of the binding's namespace.
+    /// Whether the role is a ClusterRole. Otherwise it is a Role of the binding's namespace.
     pub is_cluster_role: bool,
     /// The role's name.
     pub role: String,
@@ -214,7 +203,8 @@ pub struct BindingFacts {
     pub subjects: Vec<BoundSubject>,
 }
 
-/// A change of one object that decides who may do what: its new facts, or `None` when it was removed.
+/// A change of one object that decides about permissions: its new facts, or `None` when it was
+/// removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyChange {
     /// Of a Role, or a ClusterRole where it has no namespace.

@@ -1,4 +1,5 @@
-//! Rights that a write requires, in the words of Kubernetes' RBAC. `auth` decides who has them.
+//! Rights that a write requires, in the words of Kubernetes' RBAC. `auth` decides which callers
+//! have them.
 
 use crate::names::MANAGEMENT_V1;
 
@@ -38,7 +39,7 @@ impl Right {
     }
 }
 
-/// The plural name of projects, on whose members rights are given in their namespaces.
+/// The plural name of projects. Rights on their members are given in the namespaces of projects.
 const PROJECTS: &str = "projects";
 
 impl Right {
@@ -70,14 +71,14 @@ impl RequiredRight {
         self
     }
 
-    /// The requirement for callers who hold one of the rights by a role. The rights of all users and teams on their own
-    /// objects do not count.
+    /// The requirement for callers that hold one of the rights by a role. The rights of all users
+    /// and teams on their own objects do not count.
     #[must_use]
     pub fn by_role(self) -> Self {
         Self { by_role: true, ..self }
     }
 
-    /// The requirement with a sentence for the refusal: what it is for, and what would meet it.
+    /// The requirement with a sentence for the refusal: its purpose, and how to meet it.
     #[must_use]
     pub fn because(self, hint: String) -> Self {
         Self { hint, ..self }
@@ -93,8 +94,8 @@ impl RequiredRight {
         self.by_role
     }
 
-    /// The requirement for a caller who holds its rights as the owner of what they write, which
-    /// no role says yet. Only the scope of their key can stand against it.
+    /// The requirement for a caller that holds its rights as the owner of the object it writes,
+    /// which no role says yet. Only the scope of the caller's key can forbid it.
     #[must_use]
     pub fn as_owner(self) -> Self {
         Self { as_owner: true, ..self }

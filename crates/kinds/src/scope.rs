@@ -1,6 +1,7 @@
 //! The scope of a credential: the maximum access that it gives. See `docs/reference/scopes.md`.
 //!
-//! Only the fields, and what is invalid in them. `auth` decides what a credential with a scope may do.
+//! Only the fields and their validation. `auth` decides which requests a credential with a scope
+//! may send.
 
 use postern_meta::field::{FieldError, FieldErrors};
 use schemars::JsonSchema;
@@ -156,12 +157,11 @@ pub const REQUEST_TARGETS: [&str; 5] =
 /// All of a kind of thing.
 const ALL: &str = "*";
 
-/// Adds to `errors` what is invalid in the scope at `path`: what would allow something else than its
-/// writer means, or nothing at all.
+/// Adds the invalid fields of the scope at `path` to `errors`: those that would allow something
+/// else than its writer means, or nothing at all.
 pub fn validate(scope: &Scope, path: &str, errors: &mut FieldErrors) {
     let entries = count(scope);
-    if entries > MAX_SCOPE_ENTRIES {
-        errors.push(FieldError::too_many(path, entries, MAX_SCOPE_ENTRIES));
+    if !errors.check_count(path, entries, MAX_SCOPE_ENTRIES) {
         return;
     }
     for (index, entry) in scope.projects.iter().enumerate() {

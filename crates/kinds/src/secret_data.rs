@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use memchr::memchr2;
 use postern_meta::names::config_map_key;
 
 use crate::prelude::*;
@@ -51,13 +52,14 @@ pub(crate) fn prepare(data: &mut Data, text: &mut StringData, is_taken: bool) {
 
 /// Removes line breaks from base64: kube-apiserver skips them, so manifests have them.
 pub(crate) fn remove_line_breaks(data: &mut Data) {
-    for value in data.values_mut().filter(|value| value.expose().contains(['\r', '\n'])) {
+    let has_break = |value: &SecretText| memchr2(b'\r', b'\n', value.expose().as_bytes()).is_some();
+    for value in data.values_mut().filter(|value| has_break(value)) {
         *value = SecretText::from(value.expose().replace(['\r', '\n'], ""));
     }
 }
 
-/// Adds an error for values that were sent as text and that [`prepare`] left: the server brings the data. A client that
-/// sends back what it read has no such field.
+/// Adds an error for values that were sent as text and that [`prepare`] left: the server brings the
+/// data. A client that sends back the object it read has no such field.
 pub(crate) fn validate_text(path: &str, text: &StringData, errors: &mut FieldErrors) {
     if !text.is_empty() {
         let detail = "must be empty: the labels say that the data comes from another object";
@@ -65,7 +67,7 @@ pub(crate) fn validate_text(path: &str, text: &StringData, errors: &mut FieldErr
     }
 }
 
-/// Adds what is invalid in the keys and sizes to `errors`. `kind` and `path` are for the texts.
+/// Adds the invalid keys and sizes to `errors`. `kind` and `path` are for the texts.
 ///
 /// # Errors
 /// 400 for a value that is not base64.

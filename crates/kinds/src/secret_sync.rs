@@ -1,8 +1,8 @@
 //! Objects that take their data from another object: a `ProjectSecret` from a `SharedSecret`, a core Secret from a
 //! `ProjectSecret`. Labels name the source. See `docs/reference/shared-secrets.md#secret-sync`.
 //!
-//! This module says what a write of such an object may contain. A controller of the server copies the data, and checks
-//! each time that the writer of the labels may still read the source.
+//! This module decides which writes of such an object are valid. A controller of the server copies
+//! the data, and checks each time that the writer of the labels may still read the source.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use crate::context::Reading;
 use crate::kind::DataSource;
 use crate::prelude::*;
 
-/// The annotation with who set the labels: whose right to read counts. Only the server sets it.
+/// The annotation with the identity that set the labels: the right of that identity to read counts.
+/// Only the server sets it.
 pub const SYNCED_FOR: &str = "platform.sh/synced-for";
 
 /// The label of a `ProjectSecret` with the name of the `SharedSecret` that it takes its data from.
@@ -51,19 +52,19 @@ impl State<'_> {
     }
 }
 
-/// The data that a write leaves: what is there stays while it comes from the same object. Of another
-/// object, nothing is there yet.
+/// The data after a write. The present data stays while it comes from the same object. Of another
+/// object, no data has been copied yet.
 pub(crate) fn prepared(
     new: &State<'_>,
     old: Option<&State<'_>>,
     ctx: &Context<'_>,
 ) -> Option<Data> {
-    if ctx.is_server || new.source.is_none() {
+    if ctx.is_server() || new.source.is_none() {
         return None;
     }
     let old = old?;
     if new.has_source_of(Some(old)) {
-        // A caller who may not read the data cannot find it out by guessing.
+        // A caller without the right to read the data cannot find it out by guessing.
         return (new.data.is_empty() || ctx.reading == Reading::Refused).then(|| old.data.clone());
     }
     let was_taken =
@@ -81,7 +82,7 @@ pub(crate) fn validate(
 ) {
     let Some(source) = &new.source else { return };
     let is_as_it_was = new.has_source_of(old) && old.is_some_and(|old| old.data == new.data);
-    if !ctx.is_server && !new.data.is_empty() && !is_as_it_was {
+    if !ctx.is_server() && !new.data.is_empty() && !is_as_it_was {
         let (kind, namespace, name) = source.place();
         let detail = format!(
             "must be empty: the labels say that the data comes from the {kind} \"{name}\" in the \

@@ -1,5 +1,5 @@
-//! The ties of a credential: the objects that it ends with, whatever its owner references say. These are its user or team,
-//! the key that made it, and the workload identity that made it.
+//! The ties of a credential: the objects that it ends with, independently of its owner references.
+//! These are its user or team, the key that made it, and the workload identity that made it.
 //!
 //! Only the server writes them, in `status`. Until version 0.2, they were owner references. The server reads stored
 //! objects of that form with their ties in `status`, and removes these references from each write.

@@ -1,4 +1,4 @@
-//! Verbs: what a request wants to do, in the words of Kubernetes' access rules.
+//! Verbs: the operations of requests, in the words of Kubernetes' access rules.
 
 /// The action of a request, in the words that access rules use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

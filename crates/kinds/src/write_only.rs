@@ -1,7 +1,8 @@
 //! Fields that clients write and no client reads back. See `docs/reference/access-keys.md#write-only-fields`.
 //!
-//! They are removed from an object before anything else uses it. So they are in no managed field set,
-//! no comparison, no event and no stored object. [`AtRest`] says what the server stores of them.
+//! They are removed from an object before anything else uses it. So they are in no managed field
+//! set, no comparison, no event and no stored object. [`AtRest`] is the form in which the server
+//! stores them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::secret_text::SecretText;
 
-/// The annotation in which `kubectl apply` stores a copy of what it sent.
+/// The annotation in which `kubectl apply` stores a copy of the object it sent.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The form in which the server stores a write-only field.

@@ -306,7 +306,8 @@ mod tests {
         let mut received = [0; 6];
         server.read_exact(&mut received).await.unwrap();
         let waiting = async { server.read(&mut received).await.unwrap_err().kind() };
-        // It is the oldest unauthenticated connection of its address, and is closed for the other one.
+        // It is the oldest unauthenticated connection of its address, and is closed for the new
+        // one.
         let (ended, _other) = tokio::join!(waiting, async { admitted(&table) });
         assert_eq!(ended, io::ErrorKind::ConnectionAborted);
         assert_eq!(server.write(b"x").await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);

@@ -9,7 +9,8 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 
-/// The time after which a connection that takes no byte is closed. It ends watches whose clients do not read.
+/// The time after which a connection that takes no byte is closed. It ends watches with clients
+/// that do not read.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The client of a connection. It is unauthenticated until a request with a valid credential arrives.

@@ -52,8 +52,8 @@ impl ContinueToken {
         URL_SAFE_NO_PAD.encode(crate::object::json_bytes(&wire))
     }
 
-    /// Decodes a token. `start` must be what a key can end in, so that no token points outside
-    /// of its list.
+    /// Decodes a token. `start` must be a valid end of a key, so that no token points outside of
+    /// its list.
     ///
     /// # Errors
     /// 400 for anything that [`ContinueToken::encode`] does not return.

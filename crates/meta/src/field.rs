@@ -1,8 +1,8 @@
 //! Errors about single fields of an object, and the list of them that a 422 carries.
 //!
-//! The wording is that of upstream's field errors, because clients display and
-//! compare it. A bad value is in the message only where the rule passes it:
-//! for what may be secret, rules pass [`BadValue::Omitted`].
+//! The wording is that of upstream's field errors, because clients display and compare it. A bad
+//! value is in the message only if the rule passes it: for a possible secret, rules pass
+//! [`BadValue::Omitted`].
 
 use std::fmt;
 
@@ -144,7 +144,7 @@ impl FieldError {
         self
     }
 
-    /// The value breaks a rule. Pass [`BadValue::Omitted`] for what may be secret.
+    /// The value breaks a rule. Pass [`BadValue::Omitted`] for a possible secret.
     pub fn invalid(
         path: impl Into<String>,
         value: impl Into<BadValue>,
@@ -270,6 +270,26 @@ impl FieldErrors {
         if let Err(detail) = rule {
             self.push(error(detail));
         }
+    }
+
+    /// Adds an error if a value breaks a rule.
+    pub fn check_value(&mut self, path: &str, value: &str, rule: Result<(), String>) {
+        self.check(rule, |detail| FieldError::invalid(path, value, detail));
+    }
+
+    /// Adds an error if a value is none of the `supported` ones.
+    pub fn check_supported(&mut self, path: &str, value: &str, supported: &[&str]) {
+        if !supported.contains(&value) {
+            self.push(FieldError::not_supported(path, value, supported));
+        }
+    }
+
+    /// Whether a list or map has at most `max` entries. Adds an error otherwise.
+    pub fn check_count(&mut self, path: &str, actual: usize, max: usize) -> bool {
+        if actual > max {
+            self.push(FieldError::too_many(path, actual, max));
+        }
+        actual <= max
     }
 
     /// Adds all of `others`.

@@ -1,7 +1,7 @@
 //! Names of API types: group and version, group and resource, group and kind.
 //!
-//! Only the names live here, as compile-time constants of the kinds that use
-//! them. This crate does not know which kinds exist, or what they mean.
+//! Only the names live here, as compile-time constants of the kinds that use them. This crate knows
+//! neither the existing kinds nor their meaning.
 
 use std::fmt;
 

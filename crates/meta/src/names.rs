@@ -5,6 +5,8 @@
 //! kinds, not here. Rules are written out by hand: a regular expression engine
 //! would be a large dependency for six small languages.
 
+use std::fmt::Display;
+
 use crate::printable::{is_nfc, is_printable};
 
 /// The longest DNS label, in bytes.
@@ -22,8 +24,8 @@ pub const GENERATE_NAME_PREFIX_MAX_BYTES: usize = DNS1123_LABEL_MAX_BYTES - GENE
 /// The length of the suffix that the server appends to `generateName`, in bytes.
 pub const GENERATED_SUFFIX_BYTES: usize = 5;
 
-/// The longest name of an object whose names are [`NameRule::PathSegment`]s, in bytes: long enough for
-/// one that has the name of another object in it.
+/// The longest name of an object with [`NameRule::PathSegment`], in bytes: long enough for a name
+/// that contains the name of another object.
 pub const PATH_SEGMENT_NAME_MAX_BYTES: usize = 512;
 
 /// The longest name of a user, a group or another subject, in bytes.
@@ -125,7 +127,7 @@ pub fn qualified_name(value: &str) -> Result<(), String> {
     };
     ensure(!name.is_empty(), "name part must be non-empty")?;
     at_most(name, QUALIFIED_NAME_MAX_BYTES).map_err(|rule| format!("name part {rule}"))?;
-    ensure(is_word(name), &format!("name part {QUALIFIED_NAME_RULE}"))
+    ensure(is_word(name), format_args!("name part {QUALIFIED_NAME_RULE}"))
 }
 
 /// Checks a label's value: empty, or at most [`LABEL_VALUE_MAX_BYTES`] of letters,
@@ -193,11 +195,12 @@ fn is_word_byte(b: u8) -> bool {
 }
 
 fn at_most(value: &str, max_bytes: usize) -> Result<(), String> {
-    ensure(value.len() <= max_bytes, &format!("must be no more than {max_bytes} bytes"))
+    ensure(value.len() <= max_bytes, format_args!("must be no more than {max_bytes} bytes"))
 }
 
-fn ensure(is_valid: bool, rule: &str) -> Result<(), String> {
-    if is_valid { Ok(()) } else { Err(rule.to_owned()) }
+/// The rule is written only if it is broken: its text costs more than the check.
+fn ensure(is_valid: bool, rule: impl Display) -> Result<(), String> {
+    if is_valid { Ok(()) } else { Err(rule.to_string()) }
 }
 
 /// Checks the name of a user, a group or another subject, or a user's `username`. It has 1 to

@@ -2,8 +2,8 @@
 
 use serde_json::Number;
 
-/// The integer that a float such as `5.0` is; `None` for other floats, and for what is an
-/// integer already. Beyond 2^53 a float does not say which integer is meant.
+/// The integer that equals a float such as `5.0`; `None` for other floats, and for a number that is
+/// an integer already. Beyond 2^53 a float does not identify one integer.
 pub(crate) fn integer_of_float(number: &Number) -> Option<i64> {
     const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
     let float = number.as_f64().filter(|_| number.is_f64())?;

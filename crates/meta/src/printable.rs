@@ -15,9 +15,9 @@ pub fn is_printable(c: char) -> bool {
     c == ' ' || (is_public_assigned(c) && !c.is_control() && !c.is_whitespace() && !is_invisible(c))
 }
 
-/// Whether the character leaves no trace of its own: Unicode's property
-/// `Default_Ignorable_Code_Point` (soft hyphens, joiners, direction marks, variation selectors, tags),
-/// annotation marks, and the blank pattern of Braille.
+/// Whether the character is invisible: Unicode's property `Default_Ignorable_Code_Point` (soft
+/// hyphens, joiners, direction marks, variation selectors, tags), annotation marks, and the blank
+/// pattern of Braille.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{AD}' | '\u{34F}' | '\u{61C}' | '\u{115F}'..='\u{1160}' | '\u{17B4}'..='\u{17B5}'

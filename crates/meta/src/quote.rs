@@ -48,8 +48,8 @@ fn push_escaped(out: &mut String, c: char) {
     }
 }
 
-/// Control and format characters, and spaces other than the plain one: what
-/// could hide in, or reorder, a message.
+/// Control and format characters, and spaces other than the plain one. Such a character could hide
+/// in a message, or reorder it.
 fn is_unprintable(c: char) -> bool {
     if c.is_ascii() {
         return false;

@@ -37,8 +37,7 @@ pub fn validate_create(
     if namespaced && metadata.namespace.is_empty() {
         errors.push(FieldError::required("metadata.namespace", ""));
     } else if namespaced {
-        invalid_if(
-            &mut errors,
+        errors.check_value(
             "metadata.namespace",
             &metadata.namespace,
             names::dns1123_label(&metadata.namespace),
@@ -93,10 +92,10 @@ pub fn dedup_owner_references(metadata: &mut ObjectMeta) -> Vec<String> {
 fn validate_name(metadata: &ObjectMeta, rule: NameRule, errors: &mut FieldErrors) {
     let (name, prefix) = (&metadata.name, &metadata.generate_name);
     if !prefix.is_empty() {
-        invalid_if(errors, "metadata.generateName", prefix, rule.check_prefix(prefix));
+        errors.check_value("metadata.generateName", prefix, rule.check_prefix(prefix));
     }
     if !name.is_empty() {
-        invalid_if(errors, "metadata.name", name, rule.check(name));
+        errors.check_value("metadata.name", name, rule.check(name));
     } else if prefix.is_empty() {
         errors.push(FieldError::required("metadata.name", "name or generateName is required"));
     }
@@ -112,13 +111,12 @@ fn validate_common(metadata: &ObjectMeta, errors: &mut FieldErrors) {
 
 fn validate_labels(labels: &BTreeMap<String, String>, errors: &mut FieldErrors) {
     const PATH: &str = "metadata.labels";
-    if labels.len() > MAX_LABELS {
-        errors.push(FieldError::too_many(PATH, labels.len(), MAX_LABELS));
+    if !errors.check_count(PATH, labels.len(), MAX_LABELS) {
         return;
     }
     for (key, value) in labels {
-        invalid_if(errors, PATH, key, names::qualified_name(key));
-        invalid_if(errors, PATH, value, names::label_value(value));
+        errors.check_value(PATH, key, names::qualified_name(key));
+        errors.check_value(PATH, value, names::label_value(value));
     }
 }
 
@@ -126,7 +124,7 @@ fn validate_annotations(annotations: &BTreeMap<String, String>, errors: &mut Fie
     const PATH: &str = "metadata.annotations";
     for key in annotations.keys() {
         // The error leaves the value out: tools put whole objects into annotations.
-        invalid_if(errors, PATH, key, names::qualified_name(&key.to_ascii_lowercase()));
+        errors.check_value(PATH, key, names::qualified_name(&key.to_ascii_lowercase()));
     }
     if annotations_bytes(annotations) > MAX_ANNOTATIONS_BYTES {
         errors.push(FieldError::too_long(PATH, MAX_ANNOTATIONS_BYTES));
@@ -141,13 +139,12 @@ pub(crate) fn annotations_bytes(annotations: &BTreeMap<String, String>) -> usize
 fn validate_finalizers(metadata: &ObjectMeta, errors: &mut FieldErrors) {
     const PATH: &str = "metadata.finalizers";
     let finalizers = &metadata.finalizers;
-    if finalizers.len() > MAX_FINALIZERS {
-        errors.push(FieldError::too_many(PATH, finalizers.len(), MAX_FINALIZERS));
+    if !errors.check_count(PATH, finalizers.len(), MAX_FINALIZERS) {
         return;
     }
     for (index, finalizer) in finalizers.iter().enumerate() {
         let path = format!("{PATH}[{index}]");
-        invalid_if(errors, &path, finalizer, names::qualified_name(finalizer));
+        errors.check_value(&path, finalizer, names::qualified_name(finalizer));
     }
     let both = [FOREGROUND_FINALIZER, ORPHAN_FINALIZER];
     if both.iter().all(|one| finalizers.iter().any(|finalizer| finalizer == one)) {
@@ -180,8 +177,7 @@ fn validate_no_new_finalizers(new: &ObjectMeta, old: &ObjectMeta, errors: &mut F
 fn validate_owners(metadata: &ObjectMeta, errors: &mut FieldErrors) {
     const PATH: &str = "metadata.ownerReferences";
     let owners = &metadata.owner_references;
-    if owners.len() > MAX_OWNERS {
-        errors.push(FieldError::too_many(PATH, owners.len(), MAX_OWNERS));
+    if !errors.check_count(PATH, owners.len(), MAX_OWNERS) {
         return;
     }
     for (index, owner) in owners.iter().enumerate() {
@@ -232,10 +228,6 @@ fn validate_managed_fields(entries: &[ManagedFieldsEntry], errors: &mut FieldErr
             errors.push(FieldError::too_long(path("subresource"), MAX_SUBRESOURCE_BYTES));
         }
     }
-}
-
-fn invalid_if(errors: &mut FieldErrors, path: &str, value: &str, rule: Result<(), String>) {
-    errors.check(rule, |why| FieldError::invalid(path, value, why));
 }
 
 #[cfg(test)]

@@ -19,7 +19,8 @@ pub(crate) enum Shape {
     Integer,
     /// A floating-point number.
     Double,
-    /// Any value, in gnostic's format: a message whose field 2 is the value in YAML. JSON is also YAML.
+    /// Any value, in gnostic's format: a message with the value in YAML in field 2. JSON is also
+    /// YAML.
     Yaml,
     /// An object with known fields.
     Message(&'static Message),

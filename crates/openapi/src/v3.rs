@@ -1,7 +1,7 @@
-//! `/openapi/v3`: the schemas and operations of each group and version, from the list of kinds. It lists only what is
-//! served.
+//! `/openapi/v3`: the schemas and operations of each group and version, from the list of kinds. It
+//! lists only operations that are served.
 
-use postern_kinds::action::{Action, Handler, Response};
+use postern_kinds::action::{Action, Response};
 use postern_kinds::{AnyKind, BASE_PATH, Info, Verb, all};
 use postern_meta::accept::PatchType;
 use postern_meta::gvk::GroupVersion;
@@ -296,7 +296,7 @@ fn action_operation(kind: &dyn AnyKind, action: &Action) -> Value {
             other.map_or(Value::Null, |one| reference(&format!("{}List", component_name(*one))))
         }
     };
-    if let Handler::Part(part) = action.handler
+    if let Some(part) = action.part()
         && let Some(parameters) = operation["parameters"].as_array_mut()
     {
         parameters.push(json!({

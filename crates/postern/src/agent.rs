@@ -3,109 +3,94 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use clap::{ArgGroup, Args};
+use clap::{ArgAction, ArgGroup, Args};
 use postern_agent::{AdvertisedCa, ClusterDomain, MAX_SESSION, STREAM_STALL};
 use postern_client::ServerUrl;
 use postern_server::{Source as _, System, host_name};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::settings::{LogFormat, Observation, duration, proxy_of_environment};
+use crate::settings::{LogFormat, Observation, proxy_of_environment};
+use crate::values::{PositiveDuration, with_conventions};
 
 /// The settings of an agent.
 #[derive(Args)]
 #[command(group(ArgGroup::new("trust").required(true).args(["ca_file", "ca_digest"])))]
+#[command(mut_args = |arg| with_conventions(arg, "POSTERN_AGENT"))]
 pub(crate) struct Agent {
     /// The URL of the central server
-    #[arg(long, env = "POSTERN_AGENT_SERVER", value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     server: String,
 
     /// The file with the certificate authorities of the central server, in PEM; no other authority is trusted
-    #[arg(long, env = "POSTERN_AGENT_CA_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
     /// The SHA-256 digest of the public key of the central server's certificate authority, in the format of
     /// kubeadm's --discovery-token-ca-cert-hash. It replaces --ca-file; the server must send the authority's
     /// certificate in its chain
-    #[arg(long, env = "POSTERN_AGENT_CA_DIGEST", value_name = "sha256:HEX")]
+    #[arg(long, value_name = "sha256:HEX")]
     ca_digest: Option<String>,
 
     /// The name of the agent's Cluster
-    #[arg(long, env = "POSTERN_AGENT_CLUSTER", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     cluster: String,
 
     /// The file with the agent's access key
-    #[arg(long, env = "POSTERN_AGENT_KEY_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     key_file: PathBuf,
 
     /// The kubeconfig of the cluster, with an inline credential; the agent uses its current context. In a pod, it can
     /// be the directory of a ServiceAccount, with the files token and ca.crt. The agent reads both files again every minute
-    #[arg(long, env = "POSTERN_AGENT_UPSTREAM", value_name = "KUBECONFIG")]
+    #[arg(long, value_name = "KUBECONFIG")]
     upstream: PathBuf,
 
     /// The URL of the cluster, if --upstream is the directory of a ServiceAccount
-    #[arg(
-        long,
-        env = "POSTERN_AGENT_UPSTREAM_SERVER",
-        value_name = "URL",
-        default_value = "https://kubernetes.default.svc"
-    )]
+    #[arg(long, value_name = "URL", default_value = "https://kubernetes.default.svc")]
     upstream_server: String,
 
     /// Allow virtual clusters at loopback and link-local addresses. For development only: a writer of a
     /// virtual cluster's Secret can then reach services of this machine
-    #[arg(long, env = "POSTERN_AGENT_ALLOW_LOCAL_UPSTREAMS")]
+    #[arg(long)]
     allow_local_upstreams: bool,
 
     /// The DNS domain of the cluster's Services. The agent connects to a virtual cluster at
     /// SERVICE.NAMESPACE.svc.DOMAIN. as an absolute name, so the resolver uses no search domain
-    #[arg(
-        long,
-        env = "POSTERN_AGENT_CLUSTER_DOMAIN",
-        value_name = "DOMAIN",
-        default_value = "cluster.local"
-    )]
+    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     cluster_domain: ClusterDomain,
 
     /// The name of this agent in the status of the Cluster, where each agent of the cluster has its own [default: the
     /// host name, which in a pod is the name of the pod]
-    #[arg(long, env = "POSTERN_AGENT_NAME", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
     /// The maximum number of tunnels to the central server. Each request, watch and stream under way takes one. 0 opens
     /// none: the central server must then reach the agent at --advertise
-    #[arg(long, env = "POSTERN_AGENT_MAX_TUNNELS", value_name = "COUNT", default_value_t = 1024)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1024)]
     max_tunnels: usize,
 
     /// The address to listen on; port 0 selects a free port. Without it, requests come through tunnels alone
     /// [default: none, or 127.0.0.1:9443 with --advertise]
-    #[arg(long, env = "POSTERN_AGENT_LISTEN", value_name = "ADDRESS:PORT")]
+    #[arg(long)]
     listen: Option<SocketAddr>,
 
     /// The address for /metrics, without TLS and authentication [default: none]
-    #[arg(long, env = "POSTERN_AGENT_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
+    #[arg(long)]
     metrics_listen: Option<SocketAddr>,
 
     /// The directory for the last configuration, the certificate authority and the audit queue
-    #[arg(
-        long,
-        env = "POSTERN_AGENT_STATE_DIR",
-        value_name = "DIR",
-        default_value = "./postern-agent"
-    )]
+    #[arg(long, value_name = "DIR", default_value = "./postern-agent")]
     state_dir: PathBuf,
 
     /// The name or address at which clients reach the agent, optionally with a port. The agent writes it to the
     /// Cluster, so its access key needs permission to patch the Cluster
-    #[arg(long, env = "POSTERN_AGENT_ADVERTISE", value_name = "HOST[:PORT]")]
+    #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Option<String>,
 
     /// The file with the certificate authorities of an ingress or load balancer that terminates TLS, in PEM.
     /// Clients verify the advertised host with them [default: the agent's own authority]
     #[arg(
         long,
-        env = "POSTERN_AGENT_ADVERTISE_CA_FILE",
         value_name = "FILE",
         requires = "advertise",
         conflicts_with = "advertise_system_ca"
@@ -113,46 +98,40 @@ pub(crate) struct Agent {
     advertise_ca_file: Option<PathBuf>,
 
     /// Let clients verify the advertised host with the certificate authorities of their system
-    #[arg(long, env = "POSTERN_AGENT_ADVERTISE_SYSTEM_CA", requires = "advertise")]
+    #[arg(long, requires = "advertise")]
     advertise_system_ca: bool,
 
-    /// How long the agent serves requests without a connection to the central server [default: 24h]
-    #[arg(long, env = "POSTERN_AGENT_MAX_OFFLINE", value_name = "DURATION")]
-    max_offline: Option<String>,
+    /// How long the agent serves requests without a connection to the central server
+    #[arg(long, default_value = "24h")]
+    max_offline: PositiveDuration,
 
-    /// The maximum duration of exec, attach, port-forward and other streams, at most 8h [default: 8h]
-    #[arg(long, env = "POSTERN_AGENT_MAX_SESSION", value_name = "DURATION")]
-    max_session: Option<String>,
+    /// The maximum duration of exec, attach, port-forward and other streams, at most 8h
+    #[arg(long, default_value_t = MAX_SESSION.into())]
+    max_session: PositiveDuration,
 
-    /// How long a client may read nothing of a log, exec or other stream, before the stream ends [default: 4h]
-    #[arg(long, env = "POSTERN_AGENT_STREAM_STALL", value_name = "DURATION")]
-    stream_stall: Option<String>,
+    /// How long a client may read nothing of a log, exec or other stream, before the stream ends
+    #[arg(long, default_value_t = STREAM_STALL.into())]
+    stream_stall: PositiveDuration,
 
-    /// How long a shutdown waits for requests in flight [default: 10s]
-    #[arg(long, env = "POSTERN_AGENT_DRAIN_TIMEOUT", value_name = "DURATION")]
-    drain_timeout: Option<String>,
+    /// How long a shutdown waits for requests in flight
+    #[arg(long, default_value = "10s")]
+    drain_timeout: PositiveDuration,
 
     /// Whether audit records of exec and attach contain the command (at most 2 KiB)
-    #[arg(
-        long,
-        env = "POSTERN_AGENT_AUDIT_EXEC_COMMANDS",
-        value_name = "BOOL",
-        default_value_t = true,
-        action = clap::ArgAction::Set
-    )]
+    #[arg(long, default_value_t = true, action = ArgAction::Set)]
     audit_exec_commands: bool,
 
     /// The log filter: error, warn, info, debug or trace, also for one module, as in `postern_agent=debug`
-    #[arg(long, env = "POSTERN_AGENT_LOG", value_name = "FILTER", default_value = "info")]
+    #[arg(long, value_name = "FILTER", default_value = "info")]
     log: String,
 
     /// The format of the log: text, or json with one object a line
-    #[arg(long, env = "POSTERN_AGENT_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
 
     /// The OTLP receiver to which traces are sent, over HTTP with protobuf, such as `http://127.0.0.1:4318`
     /// [default: `OTEL_EXPORTER_OTLP_ENDPOINT`, or none]
-    #[arg(long, env = "POSTERN_AGENT_OTLP_ENDPOINT", value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<String>,
 }
 
@@ -172,8 +151,7 @@ impl Agent {
     /// # Errors
     /// When a value is invalid; the error names the flag.
     pub(crate) fn settings(self) -> anyhow::Result<postern_agent::Settings> {
-        let of = |name, text: &Option<String>, default| duration(name, text.as_deref(), default);
-        let max_session = of("max-session", &self.max_session, MAX_SESSION)?;
+        let max_session = self.max_session.get();
         anyhow::ensure!(
             max_session <= MAX_SESSION,
             "invalid --max-session: must be at most 8h, because the central server keeps revocations for 8h"
@@ -187,10 +165,10 @@ impl Agent {
             name: self.name.unwrap_or_else(host_name),
             max_tunnels: self.max_tunnels,
             proxy,
-            max_offline: of("max-offline", &self.max_offline, Duration::from_hours(24))?,
+            max_offline: self.max_offline.get(),
             max_session,
-            stream_stall: of("stream-stall", &self.stream_stall, STREAM_STALL)?,
-            drain_timeout: of("drain-timeout", &self.drain_timeout, Duration::from_secs(10))?,
+            stream_stall: self.stream_stall.get(),
+            drain_timeout: self.drain_timeout.get(),
             server: self.server,
             ca_file: self.ca_file,
             ca_digest: self.ca_digest,

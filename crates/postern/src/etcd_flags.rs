@@ -1,15 +1,15 @@
 //! The flags for a store on etcd: how this process reaches it. The server and the operator's commands have the same.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context as _;
-use clap::Args;
-use postern_server::{EtcdAccess, Password, RemoteStore};
-use serde::Deserialize;
+use clap::{ArgAction, Args};
+use postern_server::RemoteEngine;
+use postern_store_etcd::{EtcdAccess, EtcdEngine, Password};
 
-/// How a process proves to etcd who it is, and recognizes etcd.
-#[derive(Args, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
+/// The credentials of a process for etcd, and the authority of etcd.
+#[derive(Args, Clone)]
 pub(crate) struct EtcdFlags {
     /// The file with the certificate authority of etcd, in PEM. Without it, etcd must be on this machine
     #[arg(long, env = "POSTERN_ETCD_CA_FILE", value_name = "FILE")]
@@ -33,17 +33,14 @@ pub(crate) struct EtcdFlags {
 
     /// Accept a version of etcd with known loss of data or events. For a trial only
     #[arg(
-        long,
-        env = "POSTERN_ALLOW_OLD_ETCD",
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true"
+        long, env = "POSTERN_ALLOW_OLD_ETCD", value_name = "BOOL",
+        num_args = 0..=1, require_equals = true, default_value_t = false,
+        default_missing_value = "true", action = ArgAction::Set
     )]
-    allow_old_etcd: Option<bool>,
+    allow_old_etcd: bool,
 }
 
-/// A store on etcd that an operator's command uses by itself.
+/// A store on etcd that an operator's command uses directly.
 #[derive(Args, Clone)]
 pub(crate) struct StoreFlags {
     /// The store that several servers share, as etcd://HOST:PORT,HOST:PORT/PREFIX. The command then uses the store
@@ -60,7 +57,7 @@ impl StoreFlags {
     ///
     /// # Errors
     /// When a flag is invalid; the error names it.
-    pub(crate) fn remote(&self) -> anyhow::Result<Option<RemoteStore>> {
+    pub(crate) fn remote(&self) -> anyhow::Result<Option<Arc<dyn RemoteEngine>>> {
         self.etcd.store(self.store.as_deref())
     }
 }
@@ -70,21 +67,30 @@ impl EtcdFlags {
     ///
     /// # Errors
     /// When a flag is invalid, and for flags of etcd without a store; the error names the flag.
-    pub(crate) fn store(&self, url: Option<&str>) -> anyhow::Result<Option<RemoteStore>> {
+    pub(crate) fn store(&self, url: Option<&str>) -> anyhow::Result<Option<Arc<dyn RemoteEngine>>> {
         let Some(url) = url else {
             let files = [&self.etcd_ca_file, &self.etcd_cert_file, &self.etcd_password_file];
             let is_used = files.iter().any(|file| file.is_some()) || self.etcd_user.is_some();
             anyhow::ensure!(!is_used, "settings of etcd need --store etcd://HOST:PORT/PREFIX");
             return Ok(None);
         };
-        Ok(Some(RemoteStore { url: url.parse().context("--store")?, access: self.access()? }))
+        self.engine("--store", url).map(Some)
+    }
+
+    /// The engine for an address `etcd://…`, which is the value of a flag.
+    ///
+    /// # Errors
+    /// When the address or a flag of etcd is invalid; the error names the flag.
+    pub(crate) fn engine(&self, flag: &str, url: &str) -> anyhow::Result<Arc<dyn RemoteEngine>> {
+        let url = url.parse().with_context(|| flag.to_owned())?;
+        Ok(Arc::new(EtcdEngine { url, access: self.access()? }))
     }
 
     /// How a store is reached.
     ///
     /// # Errors
     /// When flags do not go together, or the password cannot be read.
-    pub(crate) fn access(&self) -> anyhow::Result<EtcdAccess> {
+    fn access(&self) -> anyhow::Result<EtcdAccess> {
         let client_cert = match (&self.etcd_cert_file, &self.etcd_key_file) {
             (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
             (None, None) => None,
@@ -95,20 +101,12 @@ impl EtcdFlags {
             (None, None) => None,
             _ => anyhow::bail!("pass both --etcd-user and --etcd-password-file, or neither"),
         };
-        let allow_old = self.allow_old_etcd.unwrap_or_default();
-        Ok(EtcdAccess { ca_file: self.etcd_ca_file.clone(), client_cert, user, allow_old })
-    }
-
-    /// These flags, and those of the next source where one is missing.
-    pub(crate) fn or(self, other: Self) -> Self {
-        Self {
-            etcd_ca_file: self.etcd_ca_file.or(other.etcd_ca_file),
-            etcd_cert_file: self.etcd_cert_file.or(other.etcd_cert_file),
-            etcd_key_file: self.etcd_key_file.or(other.etcd_key_file),
-            etcd_user: self.etcd_user.or(other.etcd_user),
-            etcd_password_file: self.etcd_password_file.or(other.etcd_password_file),
-            allow_old_etcd: self.allow_old_etcd.or(other.allow_old_etcd),
-        }
+        Ok(EtcdAccess {
+            ca_file: self.etcd_ca_file.clone(),
+            client_cert,
+            user,
+            allow_old: self.allow_old_etcd,
+        })
     }
 }
 

@@ -13,10 +13,8 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 
 use crate::print::{print_data, print_message};
-use crate::settings::{duration, proxy_of_environment};
-
-/// The default of `--timeout`.
-const TIMEOUT: Duration = Duration::from_secs(5);
+use crate::settings::proxy_of_environment;
+use crate::values::PositiveDuration;
 
 /// The longest text of an agent that is read, in bytes.
 const MAX_TEXT_BYTES: u64 = 16 * 1024;
@@ -28,8 +26,8 @@ pub(crate) struct Health {
     #[arg(long, env = "POSTERN_DATA_DIR", value_name = "DIR", default_value = "postern-data")]
     data_dir: PathBuf,
 
-    /// The URL of a server or an agent, whose /readyz is asked, through the proxy that `HTTPS_PROXY` names;
-    /// --data-dir is then not used
+    /// The URL of a server or an agent. Its /readyz is asked, through the proxy that `HTTPS_PROXY`
+    /// names; --data-dir is then not used
     #[arg(long, env = "POSTERN_HEALTH_URL", value_name = "URL", value_parser = url)]
     url: Option<ServerUrl>,
 
@@ -38,8 +36,9 @@ pub(crate) struct Health {
     #[arg(long, env = "POSTERN_HEALTH_CA_FILE", value_name = "FILE", requires = "url")]
     ca_file: Option<PathBuf>,
 
-    /// The state directory of an agent on this machine, which is asked over its socket; --data-dir is then not used
-    /// [default: that of the agent's environment variable, if an agent runs there]
+    /// The state directory of an agent on this machine. The agent is asked over its socket;
+    /// --data-dir is then not used [default: that of the agent's environment variable, if an agent
+    /// runs there]
     #[arg(long, value_name = "DIR", conflicts_with = "url")]
     agent_state_dir: Option<PathBuf>,
 
@@ -47,16 +46,16 @@ pub(crate) struct Health {
     #[arg(long, conflicts_with = "url")]
     live: bool,
 
-    /// How long to wait for the response [default: 5s]
-    #[arg(long, value_name = "DURATION")]
-    timeout: Option<String>,
+    /// How long to wait for the response
+    #[arg(long, value_name = "DURATION", default_value = "5s")]
+    timeout: PositiveDuration,
 }
 
 /// The URL of a server or an agent.
 ///
 /// # Errors
-/// The reason why the text is not one. The reason for `http` is not that of [`ServerUrl::parse`], because this command
-/// sends no access key.
+/// The reason why the text is not one. For `http`, the reason differs from that of
+/// [`ServerUrl::parse`], because this command sends no access key.
 fn url(text: &str) -> Result<ServerUrl, String> {
     let scheme = text.trim_start().split_once("://").map(|(scheme, _)| scheme);
     if scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("http")) {
@@ -90,7 +89,7 @@ impl Health {
     /// # Errors
     /// When there is no response.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let timeout = duration("timeout", self.timeout.as_deref(), TIMEOUT)?;
+        let timeout = self.timeout.get();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (is_ready, text) = runtime.block_on(async {
             if let Some(url) = &self.url {

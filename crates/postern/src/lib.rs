@@ -14,6 +14,8 @@ mod operator;
 mod print;
 mod progress;
 mod settings;
+mod settings_file;
+mod values;
 
 use std::io::{self, IsTerminal as _};
 use std::pin::Pin;
@@ -138,7 +140,7 @@ fn run_observed(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let version = env!("CARGO_PKG_VERSION");
-        // It sends the last spans when the service has ended.
+        // The export sends the last spans when the service has ended.
         let _export = postern_telemetry::start_export(otlp_endpoint.as_deref(), name, version)
             .map_err(|error| anyhow::anyhow!("--otlp-endpoint: {error}"))?;
         service.await

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use postern_server::RemoteStore;
 use postern_server::System;
 use postern_server::admin::{Location, Migrated, Migration, migrate, new_epoch};
 
@@ -18,7 +17,7 @@ use crate::progress::{block_on, with_progress};
 /// `postern storage migrate`
 #[derive(Args)]
 pub(crate) struct Migrate {
-    /// The store whose data is moved: `file:DIR` with the data directory, or etcd://HOST:PORT,HOST:PORT/PREFIX
+    /// The source store: `file:DIR` with the data directory, or etcd://HOST:PORT,HOST:PORT/PREFIX
     #[arg(long, value_name = "STORE")]
     from: String,
 
@@ -49,8 +48,7 @@ impl Migrate {
                 text.starts_with("etcd:"),
                 "{flag} {text:?} is no store: pass file:DIR or etcd://HOST:PORT/PREFIX"
             );
-            let url = text.parse().with_context(|| flag.to_owned())?;
-            Ok(Location::Remote(RemoteStore { url, access: etcd.access()? }))
+            Ok(Location::Remote(etcd.engine(flag, text)?))
         };
         let (from, to) = (location("--from", &from)?, location("--to", &to)?);
         let keyring = keys.setting()?;
@@ -63,7 +61,7 @@ impl Migrate {
     }
 }
 
-/// Prints one word on stdout, `planned`, `copied` or `moved`, and what it means on stderr.
+/// Prints one word on stdout, `planned`, `copied` or `moved`, and its explanation on stderr.
 fn print_migrated(migration: &Migration, done: &Migrated) -> io::Result<()> {
     let (from, to) = (migration.from.name(), migration.to.name());
     let (word, text) = match done {
@@ -125,11 +123,12 @@ impl NewEpoch {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let Self { store, etcd, above } = self;
         let remote = etcd.store(Some(&store))?.context("--store")?;
-        let begun = block_on(Box::pin(new_epoch(&remote, above)))??;
+        let begun = block_on(Box::pin(new_epoch(&*remote, above)))??;
         print_message(&format!(
             "Epoch {} has begun on {}: all resourceVersions from now on are greater than those that were given \
              out before. Start the servers. Clients get 410 once, and list again.",
-            begun.number, remote.url
+            begun.number,
+            remote.url()
         ));
         print_data(&format!("{}\n", begun.first_resource_version))?;
         Ok(ExitCode::SUCCESS)

@@ -12,7 +12,7 @@ use postern_server::admin::{
     AdminCommand, BackupContent, BackupFile, CommandOutput, CorruptValue, ServerFiles, backup,
     call, restore, restore_remote, rotated_keyring,
 };
-use postern_server::{KeyringSetting, RemoteStore, System};
+use postern_server::{KeyringSetting, RemoteEngine, System};
 
 use crate::etcd_flags::StoreFlags;
 use crate::keyring_flags::KeyringFlags;
@@ -40,7 +40,7 @@ impl Directories {
         &'a self,
         keyring: &'a KeyringSetting,
         clock: &'a System,
-        store: Option<&'a RemoteStore>,
+        store: Option<&'a dyn RemoteEngine>,
     ) -> ServerFiles<'a> {
         let key_dir = self.keyring.key_dir.as_deref();
         ServerFiles { data_dir: &self.data_dir, key_dir, keyring, clock, store }
@@ -118,11 +118,13 @@ pub(crate) enum Storage {
     /// An existing database is never overwritten. The keyring of the backup must be in the key directory.
     /// Clients of the lost database get 410 and list again.
     Restore(Restore),
-    /// Move the data of a store to another one: from a data directory to etcd, back, or within etcd.
+    /// Move the data of a store to another one: from a data directory to etcd, back, or within
+    /// etcd.
     ///
-    /// While servers run on the source, the data is only copied to etcd. Without them, the same command copies what
-    /// has changed, compares all values, and moves the data: servers start on the target only. An interrupted
-    /// command can be repeated. The keyring of the source must be in the key directory.
+    /// While servers run on the source, the data is only copied to etcd. Without them, the same
+    /// command copies the changes, compares all values, and moves the data: servers start on the
+    /// target only. An interrupted command can be repeated. The keyring of the source must be in
+    /// the key directory.
     Migrate(Migrate),
     /// Begin a new epoch on a store, after a restore of etcd that no running server has noticed.
     ///
@@ -236,7 +238,7 @@ impl Storage {
                 run(&directories, AdminCommand::DropKey { id })
             }
             Self::Check(Check { directories, store }) => {
-                run_with(&directories, AdminCommand::Check, store.remote()?.as_ref())
+                run_with(&directories, AdminCommand::Check, store.remote()?.as_deref())
             }
             Self::Backup(given) => given.run(),
             Self::Restore(given) => given.run(),
@@ -251,7 +253,7 @@ impl Backup {
         let Self { directories, to, overwrite, skip_corrupt, store } = self;
         let to = BackupFile { path: to, overwrite, skip_corrupt };
         let (store, keyring, clock) = (store.remote()?, directories.keyring()?, System::default());
-        let files = directories.files(&keyring, &clock, store.as_ref());
+        let files = directories.files(&keyring, &clock, store.as_deref());
         let made = with_progress(|progress| block_on(Box::pin(backup(&files, &to, progress)))?)?;
         print_data(&format!("{}\n", to.path.display()))?;
         print_output(&made, &directories.data_dir)
@@ -266,7 +268,7 @@ impl Restore {
         let restored = with_progress(|progress| match store.remote()? {
             None => restore(&files, &file, above, progress),
             Some(store) => {
-                block_on(Box::pin(restore_remote(&files, &store, &file, above, progress)))?
+                block_on(Box::pin(restore_remote(&files, &*store, &file, above, progress)))?
             }
         })?;
         print_output(&restored, &directories.data_dir)
@@ -281,7 +283,7 @@ fn run(directories: &Directories, command: AdminCommand) -> anyhow::Result<ExitC
 fn run_with(
     directories: &Directories,
     command: AdminCommand,
-    store: Option<&RemoteStore>,
+    store: Option<&dyn RemoteEngine>,
 ) -> anyhow::Result<ExitCode> {
     let (keyring, clock) = (directories.keyring()?, System::default());
     let files = directories.files(&keyring, &clock, store);
@@ -308,7 +310,8 @@ fn print_output(output: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
         CommandOutput::ResetKey { kubeconfig, key_name, user_repaired, other_keys } => {
             writeln!(data, "{}", kubeconfig.display())?;
             messages.push(format!(
-                "The file above contains the new access key {key_name}: keep it safe."
+                "The new access key {key_name} is in {}: keep it safe.",
+                kubeconfig.display()
             ));
             if *user_repaired {
                 messages.push(

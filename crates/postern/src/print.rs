@@ -1,5 +1,6 @@
-//! What the operator commands print. Names of files and of stored objects are in it: on a terminal, a character that would
-//! control it is an escape instead. Elsewhere, each byte is written as it is.
+//! The output of the operator commands. It contains names of files and of stored objects. On a
+//! terminal, an escape replaces each character that would control it. Elsewhere, each byte is
+//! written as it is.
 
 use std::io::{self, IsTerminal, Write};
 

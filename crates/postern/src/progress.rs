@@ -1,4 +1,4 @@
-//! What the operator's commands share: their runtime, and the progress that they print.
+//! The common parts of the operator's commands: their runtime, and the progress that they print.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::pin::Pin;

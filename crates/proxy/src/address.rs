@@ -8,9 +8,9 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::own_addresses::OwnAddresses;
 
-/// Which addresses upstreams may be at. By default, all except special ones (loopback, link-local and the like:
-/// `SPECIAL_V4` and `SPECIAL_V6` have them all) and those of this machine's own interfaces. Private networks are not
-/// special: clusters are there. Cheap to clone.
+/// The addresses that upstreams may have. By default, all are allowed except special ones
+/// (loopback, link-local and similar: `SPECIAL_V4` and `SPECIAL_V6` list them) and those of this
+/// machine's own interfaces. Private networks are not special: clusters are there. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamAddresses(Arc<Rules>);
 
@@ -32,8 +32,8 @@ impl UpstreamAddresses {
         Self(Arc::new(Rules { is_local_allowed: true, ..Rules::default() }))
     }
 
-    /// Allows a network, whatever is in it: special addresses, and those of this machine. It is written as
-    /// `ADDRESS/LENGTH` (CIDR), or as one address.
+    /// Allows a network with all its addresses, including special addresses and those of this
+    /// machine. It is written as `ADDRESS/LENGTH` (CIDR), or as one address.
     ///
     /// # Errors
     /// When the text is no network.
@@ -43,7 +43,7 @@ impl UpstreamAddresses {
         Ok(())
     }
 
-    /// Denies a network, whatever else allows it.
+    /// Denies a network. This takes precedence over every permission.
     ///
     /// # Errors
     /// When the text is no network.
@@ -53,10 +53,10 @@ impl UpstreamAddresses {
         Ok(())
     }
 
-    /// Checks all addresses of a name. One that is refused among others is as good as none: no honest name has both.
+    /// Checks all addresses of a name. If one is refused, all are: no honest name has both.
     ///
     /// # Errors
-    /// The first address that may not be dialled, and what it is.
+    /// The first address that may not be dialled, and its description.
     pub(crate) fn check(
         &self,
         ips: impl IntoIterator<Item = IpAddr>,
@@ -165,9 +165,9 @@ const fn v6(segments: [u16; 8], length: u8) -> Ipv6Net {
     Ipv6Net::new_assert(address, length)
 }
 
-/// The IPv4 networks that are refused, with what they are. Private networks (RFC 1918), those of carriers (RFC 6598)
-/// and of benchmarks (RFC 2544) are not, because clusters are there; those of documentation (RFC 5737) are not, because
-/// they lead nowhere, and laboratories use them.
+/// The IPv4 networks that are refused, with their descriptions. Private networks (RFC 1918), those
+/// of carriers (RFC 6598) and of benchmarks (RFC 2544) are not, because clusters are there. Those
+/// of documentation (RFC 5737) are not, because they lead nowhere, and laboratories use them.
 const SPECIAL_V4: [(Ipv4Net, &str); 9] = [
     // RFC 1122, section 3.2.1.3 (a) and (b); RFC 791, section 3.2.
     (v4([0, 0, 0, 0], 8), "in \"this network\""),
@@ -189,9 +189,9 @@ const SPECIAL_V4: [(Ipv4Net, &str); 9] = [
     (v4([168, 63, 129, 16], 32), "a metadata service"),
 ];
 
-/// The IPv6 networks that are refused, with what they are. An address that leads to an IPv4 address is refused with
-/// that one: see [`embedded_v4`]. Unique local addresses (RFC 4193) and those of documentation (RFC 3849, RFC 9637) are
-/// not refused, for the reasons of their IPv4 kin.
+/// The IPv6 networks that are refused, with their descriptions. An address that leads to a refused
+/// IPv4 address is refused too: see [`embedded_v4`]. Unique local addresses (RFC 4193) and those of
+/// documentation (RFC 3849, RFC 9637) are not refused, for the reasons of their IPv4 kin.
 const SPECIAL_V6: [(Ipv6Net, &str); 16] = [
     // RFC 4291, sections 2.5.2, 2.5.3 and 2.5.5.1: unspecified, loopback, and IPv4-compatible, which is deprecated.
     (v6([0, 0, 0, 0, 0, 0, 0, 0], 128), "the unspecified address"),
@@ -228,7 +228,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// The reason why a policy rejects an address, on a machine that has this one of its own.
+    /// The reason why a policy rejects an address, on a machine with the address 10.9.9.9.
     fn refused(policy: &UpstreamAddresses, address: &str) -> Option<&'static str> {
         policy.refusal(ip(address), |ip| (ip == self::ip("10.9.9.9")).then_some("own"))
     }

@@ -15,10 +15,10 @@ use crate::headers;
 use crate::session::{Session, SessionEnd};
 use crate::shared::Shared;
 
-/// The body of an answer, as it comes from the upstream: nothing is gathered. It ends with an error when the
-/// upstream is lost ([`ProxyError::Lost`]) or the session ends ([`ProxyError::SessionEnded`]); the
-/// client must then not take what it has for the whole. Dropped before its end, it closes the
-/// connection to the upstream.
+/// The body of a response, as it comes from the upstream, without buffering of the whole. It ends
+/// with an error when the upstream is lost ([`ProxyError::Lost`]) or the session ends
+/// ([`ProxyError::SessionEnded`]). The client must then treat the body as incomplete. Dropped
+/// before its end, it closes the connection to the upstream.
 pub struct ProxyBody {
     streaming: Option<Box<Streaming>>,
 }
@@ -32,7 +32,7 @@ struct Streaming {
 }
 
 impl ProxyBody {
-    /// A body that is empty: that of an answer which switches protocols.
+    /// An empty body, for a response that switches protocols.
     pub(crate) fn empty() -> Self {
         Self { streaming: None }
     }

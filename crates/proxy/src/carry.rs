@@ -1,10 +1,11 @@
 //! Carries the bytes of an upgraded connection between its client and its upstream.
 //!
-//! Each direction ends for itself. When its source ends, cleanly or by an error, the bytes that were read are delivered,
-//! and then its target is told. In the protocols of exec and cp, the last of these bytes are the exit status.
+//! Each direction ends separately. When its source ends, cleanly or by an error, the bytes that
+//! were read are delivered, and then its target is told. In the protocols of exec and cp, the last
+//! of these bytes are the exit status.
 //!
-//! When one side is lost, the other one is still read. A socket that is closed with unread bytes is reset, and a reset
-//! destroys the bytes that its peer has not taken yet.
+//! When one side is lost, the remaining side is still read. A socket that is closed with unread
+//! bytes is reset, and a reset destroys the bytes that its peer has not taken yet.
 
 use std::future::poll_fn;
 use std::io;
@@ -21,7 +22,7 @@ use crate::session::SessionEnd;
 /// Bytes under way in each direction.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// The time without a byte after which an upstream is closed whose client was lost.
+/// The time without a byte after which an upstream of a lost client is closed.
 const UPSTREAM_END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Carries bytes both ways until both sides have ended. A side that takes no byte for `stall` ends the session. Dropped,
@@ -63,7 +64,8 @@ where
     .await
 }
 
-/// How long the remaining side has until its next byte or its end; `None` while none is lost.
+/// The time limit of the remaining side until its next byte or its end; `None` while neither side
+/// is lost.
 fn patience(to_upstream: &Direction, to_client: &Direction, stall: Duration) -> Option<Duration> {
     match (to_upstream.lost, to_client.lost) {
         (Some(Lost::Source), _) | (_, Some(Lost::Target)) => Some(UPSTREAM_END_TIMEOUT),
@@ -93,7 +95,7 @@ struct Direction {
 enum Lost {
     /// The source ended by an error.
     Source,
-    /// The target takes no more bytes.
+    /// The target accepts no further bytes.
     Target,
 }
 
@@ -204,7 +206,7 @@ impl Direction {
         Poll::Ready(())
     }
 
-    /// Writes what was read.
+    /// Writes the bytes that were read.
     fn poll_write<T: AsyncWrite>(
         &mut self,
         cx: &mut Context<'_>,
@@ -263,7 +265,7 @@ mod tests {
     enum End {
         Clean,
         Error(io::ErrorKind),
-        /// It stays open.
+        /// The side stays open.
         Open,
     }
 
@@ -275,7 +277,7 @@ mod tests {
         End::Error(io::ErrorKind::ConnectionAborted),
     ];
 
-    /// A side that says bytes and ends, and whose own reader takes the bytes that it is told.
+    /// A side that sends bytes and ends. Its own reader takes the bytes that it receives.
     struct Side {
         says: io::Cursor<Vec<u8>>,
         end: End,
@@ -284,7 +286,7 @@ mod tests {
         is_deaf: bool,
     }
 
-    /// A side, and the reader of what it is told. It takes 1 KiB ahead.
+    /// A side, and the reader of its received bytes. It takes 1 KiB ahead.
     fn side(says: &[u8], end: End) -> (Side, DuplexStream) {
         let (hears, reader) = duplex(1024);
         (Side { says: io::Cursor::new(says.to_vec()), end, hears, is_deaf: false }, reader)

@@ -1,4 +1,5 @@
-//! `DeliveredBody`: an answer that hands on few bytes at a time, and whose last bytes leave before it fails.
+//! `DeliveredBody`: a response that hands on few bytes at a time. Its last bytes leave before it
+//! fails.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -50,10 +51,16 @@ impl DeliveredBody {
 }
 
 impl Sent {
-    /// Is ready when at most so many bytes have not left.
+    /// Is ready when at most so many bytes have not left. Only a body that waits is woken: another wake-up would poll
+    /// the whole connection once more for each response.
     fn poll_at_most(&self, unsent: usize, cx: &Context<'_>) -> Poll<()> {
+        let is_ready = || self.unsent.load(Ordering::Acquire) <= unsent;
+        if is_ready() {
+            return Poll::Ready(());
+        }
         *self.waiting.lock() = Some(cx.waker().clone());
-        if self.unsent.load(Ordering::Acquire) <= unsent { Poll::Ready(()) } else { Poll::Pending }
+        // Bytes may have left before the waker was there.
+        if is_ready() { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn hand_on(self: &Arc<Self>, bytes: Bytes) -> Frame<Bytes> {
@@ -124,8 +131,41 @@ impl AsRef<[u8]> for Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         self.sent.unsent.fetch_sub(self.bytes.len(), Ordering::AcqRel);
-        if let Some(waiting) = self.sent.waiting.lock().take() {
+        // Apart from the wake-up, which must not run under the lock.
+        let waiting = self.sent.waiting.lock().take();
+        if let Some(waiting) = waiting {
             waiting.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct WakeUps(AtomicUsize);
+
+    impl Wake for WakeUps {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn only_a_body_that_waits_is_woken() {
+        let (sent, wake_ups) = (Arc::new(Sent::default()), Arc::new(WakeUps::default()));
+        let waker = Waker::from(wake_ups.clone());
+        let cx = Context::from_waker(&waker);
+        assert!(sent.poll_at_most(0, &cx).is_ready());
+        drop(sent.hand_on(Bytes::from_static(b"ab")));
+        assert_eq!(wake_ups.0.load(Ordering::Relaxed), 0);
+        let piece = sent.hand_on(Bytes::from_static(b"ab"));
+        assert!(sent.poll_at_most(2, &cx).is_ready() && sent.poll_at_most(1, &cx).is_pending());
+        drop(piece);
+        assert_eq!(wake_ups.0.load(Ordering::Relaxed), 1);
+        assert!(sent.poll_at_most(0, &cx).is_ready());
     }
 }

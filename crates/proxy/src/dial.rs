@@ -1,18 +1,19 @@
-//! The one way in which a connection to an upstream is made, below TLS. [`Tunnels`](crate::Tunnels) are made by the
-//! upstream.
+//! The only module that opens a connection to an upstream, below TLS. The upstream itself opens
+//! [`Tunnels`](crate::Tunnels).
 //!
 //! # When a dead upstream is noticed
-//! Within [`Liveness::default`]. TCP keepalive probes a connection after 15 s if it is idle, or if only the
-//! upstream has to say something (an open watch). The kernel closes it when
-//! nothing was heard for 30 s. Bytes of ours that stay unacknowledged for 30 s close it as well
-//! (`TCP_USER_TIMEOUT`). This relies on Linux, and on the upstream's own kernel: one that runs while the program
-//! hangs is alive, and so is a load balancer that holds the connection for a dead upstream. The time limit for
-//! the head of an answer is for those.
+//! Within [`Liveness::default`]. TCP keepalive probes a connection after 15 s if it is idle, or if
+//! only the upstream has to send something (an open watch). The kernel closes it when nothing was
+//! received for 30 s. Bytes that the peer does not acknowledge for 30 s close it as well
+//! (`TCP_USER_TIMEOUT`). This relies on Linux, and on the upstream's own kernel. A kernel that runs
+//! while the program hangs is alive, and so is a load balancer that holds the connection for a dead
+//! upstream. The time limit for the head of a response covers these cases.
 //!
-//! `TCP_USER_TIMEOUT` also closes a connection whose peer is alive and takes nothing for that long. In
-//! requests that is wanted. In an upgraded connection it is not, because the standard input of a pod may
-//! stand still for an hour. There it is off, and an idle connection is still probed. Unacknowledged
-//! bytes end it when the kernel gives up (`tcp_retries2`, about 15 minutes) or the session ends.
+//! `TCP_USER_TIMEOUT` also closes a connection to a live peer that takes nothing for that long. In
+//! requests that is wanted. In an upgraded connection it is not, because the standard input of a
+//! pod may pause for an hour. There it is off, and an idle connection is still probed.
+//! Unacknowledged bytes end it when the kernel gives up (`tcp_retries2`, about 15 minutes) or the
+//! session ends.
 
 use std::future::Future;
 use std::io;
@@ -47,7 +48,7 @@ pub struct Target<'a> {
     pub port: u16,
     /// Which addresses may be dialled.
     pub addresses: &'a UpstreamAddresses,
-    /// Whether the connection is for an upgrade, whose peer may take nothing for long.
+    /// Whether the connection is for an upgrade. Its peer may take nothing for a long time.
     pub may_stall: bool,
 }
 
@@ -69,9 +70,9 @@ pub trait Resolve: Send + Sync + 'static {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> ResolveFuture<'a>;
 }
 
-/// Names that are looked up at once. Each takes a thread of those that do all blocking work, until the system gives
-/// up. It does so also when no request waits for it any more: a name server that does not answer must not take all
-/// threads.
+/// The highest number of simultaneous name lookups. Each takes one of the threads for blocking
+/// work, until the system gives up. It does so even when no request waits for it: a name server
+/// that does not answer must not take all threads.
 const MAX_LOOKUPS: usize = 64;
 
 /// Addresses of one name that are dialled, one after the other. A name server can return thousands of addresses, and

@@ -120,9 +120,9 @@ pub enum ProxyError {
 }
 
 impl ProxyError {
-    /// The status for the client. It is the same for every upstream that could not be reached, whatever the
-    /// cause: a client that chooses where upstreams are must not learn which addresses and ports are open. For a broken
-    /// body, the answer has begun already.
+    /// The status for the client. It is the same for every unreachable upstream, regardless of the
+    /// cause. A client that chooses the address of an upstream must not learn which addresses and
+    /// ports are open. For a broken body, the response has begun already.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::BadRequest(_) | Self::ClientGone => StatusCode::BAD_REQUEST,

@@ -1,4 +1,4 @@
-//! One request on one connection, until the head of its answer.
+//! One request on one connection, until the head of its response.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -22,11 +22,12 @@ pub type Renewal =
 
 /// The target of a forwarded request, in place of the client's own, and its time limits.
 pub struct Forward {
-    /// The path and query, below the prefix of the upstream's URL. They must be those that were decided
-    /// upon: they are sent as they are.
+    /// The path and query, below the prefix of the upstream's URL. They must equal the authorized
+    /// ones, because they are sent unchanged.
     pub path_and_query: PathAndQuery,
-    /// Headers that are added: `Impersonate-…`. They replace any of their names. `Authorization` among them
-    /// replaces the upstream's own. Those that frame the message are ours alone, and left out.
+    /// Headers that are added: `Impersonate-…`. They replace any of their names. `Authorization`
+    /// among them replaces the upstream's own. Headers that frame the message are left out, because
+    /// only the proxy sets them.
     pub headers: HeaderMap,
     /// Makes the credential of a request that is sent again, because its first connection was dead: for a credential
     /// that counts for one request. `None` where the same one may be sent twice.
@@ -38,15 +39,15 @@ pub struct Forward {
     /// before the path of a `Location`. It is empty, or begins with a slash and does not end with
     /// one.
     pub location_prefix: String,
-    /// Set for a request whose head is longer than the upstream takes from unauthenticated clients: how its connection
-    /// is opened. Tunnels have no need of it.
+    /// The opening of the connection, for a request with a long head: longer than the upstream
+    /// accepts from unauthenticated clients. Tunnels do not need it.
     pub opening: Option<Opening>,
     /// When the request, its answer or the upgraded connection must end.
     pub session: Session,
 }
 
 impl Forward {
-    /// A request without headers of ours, with 60 s for the head of the answer, and no end of the
+    /// A request without added headers, with 60 s for the head of the response, and no end of the
     /// session. Sent again, it has the same credential.
     pub fn new(path_and_query: PathAndQuery) -> Self {
         Self {

@@ -1,11 +1,11 @@
-//! An upgrade-aware reverse proxy. A request comes from hyper, over HTTP/1.1 or HTTP/2, and goes to an
-//! upstream over HTTP/1.1. Authorization came before: this crate knows nothing of the API, and makes
-//! sure that nothing but the decided request reaches the upstream.
+//! An upgrade-aware reverse proxy. A request comes from hyper, over HTTP/1.1 or HTTP/2, and goes to
+//! an upstream over HTTP/1.1. Authorization came before: this crate knows nothing of the API. It
+//! makes sure that nothing but the decided request reaches the upstream.
 //!
-//! [`Proxy`] is one per process. [`Upstream`] is where requests go, [`Forward`] what is sent.
-//! Bodies are streamed; an upgrade (WebSocket, SPDY/3.1) is pumped by a task of the proxy.
-//! Each request under way has a connection of its own, so none waits for another one. [`Tunnels`] are connections that
-//! an upstream has opened itself.
+//! [`Proxy`] is one per process. [`Upstream`] is the target of requests, and [`Forward`] describes
+//! a forwarded request. Bodies are streamed; an upgrade (WebSocket, SPDY/3.1) is pumped by a task
+//! of the proxy. Each request under way has its own connection, so none waits for another one.
+//! [`Tunnels`] are connections that an upstream has opened itself.
 
 mod address;
 mod body;

@@ -1,4 +1,4 @@
-//! One connection to an upstream: who drives it, and how it is closed at once.
+//! One connection to an upstream: the task that drives it, and how it is closed at once.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -27,7 +27,7 @@ pub(crate) struct Link {
 /// The state of a connection.
 pub(crate) struct LinkState {
     pub(crate) shared: Arc<Shared>,
-    /// Closes the connection, whatever it does.
+    /// Closes the connection in every state.
     close: CancellationToken,
     is_idle: AtomicBool,
     /// Whether anything came since the last request was sent.
@@ -68,7 +68,7 @@ impl LinkState {
         self.is_idle.store(is_idle, Ordering::Release);
     }
 
-    /// Forgets what came before the request that is sent now.
+    /// Forgets the earlier bytes, before the next request is sent.
     pub(crate) fn expect_answer(&self) {
         self.heard.store(false, Ordering::Release);
     }
@@ -119,7 +119,7 @@ impl AsyncRead for LinkIo {
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         if buf.filled().len() > before {
             if self.state.is_idle.load(Ordering::Acquire) {
-                // An answer without a request would be taken for that of the next one.
+                // A response without a request would count as the response to the next one.
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
             }
             self.state.heard.store(true, Ordering::Release);

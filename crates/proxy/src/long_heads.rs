@@ -1,6 +1,7 @@
-//! Connections whose requests have long heads. A listener keeps little of a head while its client is unauthenticated.
-//! So such a connection begins with a short request that has a credential of its own. The listener answers with 101,
-//! and requests with heads of up to [`MAX_LONG_HEAD_BYTES`] follow in HTTP/1.1.
+//! Connections for requests with long heads. A listener keeps little of a head while its client is
+//! unauthenticated. So such a connection begins with a short request that has its own credential.
+//! The listener answers with 101, and requests with heads of up to [`MAX_LONG_HEAD_BYTES`] follow
+//! in HTTP/1.1.
 
 use std::fmt;
 use std::pin::{Pin, pin};

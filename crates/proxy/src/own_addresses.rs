@@ -74,7 +74,7 @@ fn route_request(family: u8, address: &[u8]) -> Vec<u8> {
     request.extend(RTM_GETROUTE.to_ne_bytes());
     request.extend(NLM_F_REQUEST.to_ne_bytes());
     request.extend([0; 8]);
-    // struct rtmsg: family, length of the destination; the rest is what is asked for.
+    // struct rtmsg: family, length of the destination; the query leaves the rest empty.
     request.extend([family, u8::try_from(address_bits).unwrap_or_default()]);
     request.extend([0; ROUTE_BYTES - 2]);
     // struct rtattr: length, type, value.
@@ -98,7 +98,7 @@ fn leads_here(answer: &[u8]) -> Option<bool> {
 /// The most bytes of an answer that are read: its head is looked at alone.
 const MAX_ANSWER_BYTES: usize = 4096;
 
-// Of linux/netlink.h and linux/rtnetlink.h.
+// Constants of linux/netlink.h and linux/rtnetlink.h.
 const HEADER_BYTES: usize = 16;
 const ROUTE_BYTES: usize = 12;
 const ROUTE_TYPE_AT: usize = 7;

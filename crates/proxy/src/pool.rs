@@ -1,8 +1,8 @@
-//! The idle connections of one upstream. The one that was used last is used next; the others are
-//! closed when they were unused for a while.
+//! The idle connections of one upstream. The last used connection is used next. The others are
+//! closed after they were unused for a while.
 //!
-//! The pool of [`Tunnels`](crate::Tunnels) keeps some of its connections until they end. A request that finds none waits until
-//! one comes, in the order of arrival.
+//! The pool of [`Tunnels`](crate::Tunnels) keeps some of its connections until they end. A request
+//! that finds none waits until one comes, in the order of arrival.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -36,11 +36,11 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct Idle {
-    /// The one that was used last is at the end.
+    /// The links in the order of their use, the last used at the end.
     links: VecDeque<IdleLink>,
     /// The requests that wait for a connection, in the order of arrival. Only a pool of tunnels has any.
     waiting: VecDeque<oneshot::Sender<Link>>,
-    /// Whether a task looks after those that have been idle for too long.
+    /// Whether a task closes the connections that have been idle for too long.
     is_swept: bool,
 }
 
@@ -96,7 +96,7 @@ impl Pool {
         self.idle.lock().take(self.is_of_tunnels)
     }
 
-    /// Takes a connection back whose answer is complete, as soon as its request is, too.
+    /// Takes a connection back after a complete response, as soon as its request is complete, too.
     pub(crate) fn give_back(self: &Arc<Self>, mut link: Link) {
         if link.sender.is_ready() {
             return self.put(link);
@@ -147,7 +147,8 @@ impl Pool {
         }
     }
 
-    /// Closes what has been idle for too long. Returns when to look again.
+    /// Closes the connections that have been idle for too long. The result is the time of the next
+    /// check.
     fn close_expired(&self) -> Option<Instant> {
         let now = Instant::now();
         let mut idle = self.idle.lock();
@@ -178,7 +179,8 @@ impl Idle {
         None
     }
 
-    /// Gives a connection to the request that has waited longest. Returns it if none waits.
+    /// Hands a connection to the request that has waited longest. If none waits, the result is the
+    /// connection.
     fn hand_over(&mut self, mut link: Link) -> Option<Link> {
         while let Some(waiting) = self.waiting.pop_front() {
             link.state.set_idle(false);

@@ -55,17 +55,18 @@ impl Proxy {
         Self { shared: Shared::new(limits, dial) }
     }
 
-    /// Sends a request on, and returns the head of its answer; bodies follow as they come. Dropped, it closes
-    /// the connection on which the request was sent.
+    /// Sends a request on, and returns the head of its response; bodies follow as they come.
+    /// Dropped, it closes the connection on which the request was sent.
     ///
-    /// Of the request, method, headers and body are sent: the headers without those that name
-    /// a caller or are for one connection only. A WebSocket or SPDY/3.1 upgrade over HTTP/1.1
-    /// is passed on (the server's connection must be served with upgrades). It is answered with 101
-    /// only when the upstream says 101. A task of the proxy then pumps the bytes, until the
-    /// session ends. Anything else stays one exchange, and its connection is closed.
+    /// The proxy sends the method, the headers and the body of the request, without headers that
+    /// name a caller or are for one connection only. A WebSocket or SPDY/3.1 upgrade over HTTP/1.1
+    /// is passed on (the server's connection must be served with upgrades). The client gets 101
+    /// only when the upstream sends 101. A task of the proxy then pumps the bytes, until the
+    /// session ends. Any other request stays one exchange, and its connection is closed.
     ///
     /// # Errors
-    /// [`ProxyError`], from which the caller makes the answer. [`ProxyError::status`] says which.
+    /// [`ProxyError`], from which the caller makes the response. [`ProxyError::status`] has its
+    /// status.
     pub async fn forward<B>(
         &self,
         upstream: &Upstream,
@@ -131,8 +132,8 @@ impl Proxy {
         self.passed_on(upstream, answer, &location_prefix, session)
     }
 
-    /// Sends a request on an idle connection, or on a new one. One that was dead is not the last
-    /// word: the request is sent again, with a credential of its own if it needs one.
+    /// Sends a request on an idle connection, or on a new one. If the connection was dead, the
+    /// request is sent again, with a separate credential if it needs one.
     async fn send(
         &self,
         upstream: &Inner,
@@ -150,7 +151,7 @@ impl Proxy {
             let mut exchange = Exchange::new(link, pool.clone());
             match exchange.send(request, upstream, limits, true).await {
                 Ok(response) => return Ok((response, exchange)),
-                // The next tunnel may be as dead as the one whose death took long to notice.
+                // The next tunnel may be just as dead, if noticing the first one took long.
                 Err(failed)
                     if pool.is_of_tunnels()
                         && begun.elapsed() > self.shared.limits.connect_timeout =>
@@ -232,9 +233,9 @@ impl Proxy {
         self.shared.counters.read()
     }
 
-    /// Shuts the proxy down: new requests are refused, idle connections are closed, and what is under
-    /// way has `grace` to end. Then bodies end with [`ProxyError::SessionEnded`], and upgraded
-    /// connections are closed. Returns when all connections have gone.
+    /// Shuts the proxy down: new requests are refused, idle connections are closed, and requests
+    /// under way have `grace` to end. Then bodies end with [`ProxyError::SessionEnded`], and
+    /// upgraded connections are closed. Waits until all connections have gone.
     pub async fn drain(&self, grace: Duration) {
         self.shared.draining.cancel();
         self.shared.tasks.close();
@@ -278,7 +279,7 @@ fn framing(body: &impl Body) -> Framing {
     body.size_hint().exact().map_or(Framing::Chunked, Framing::Exact)
 }
 
-/// The client's side of an upgrade, if the request asks for one that is passed on.
+/// The client's side of an upgrade, if the proxy passes the requested upgrade on.
 fn client_upgrade(
     parts: &mut request::Parts,
     body: &impl Body,

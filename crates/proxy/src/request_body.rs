@@ -24,7 +24,7 @@ pub(crate) struct RequestBody {
     inner: Option<UnsyncBoxBody<Bytes, BoxError>>,
     progress: Arc<Progress>,
     gate: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Names of headers of ours, which a trailer must not have.
+    /// Names of the added headers, which a trailer must not have.
     own: Vec<HeaderName>,
 }
 
@@ -93,7 +93,7 @@ impl Progress {
         *self.last.lock()
     }
 
-    /// Begins anew, for a request that is sent only now.
+    /// Starts the time again, for a request that is sent only now.
     pub(crate) fn restart(&self) {
         *self.last.lock() = Instant::now();
     }
@@ -162,7 +162,7 @@ mod tests {
         collected.trailers().cloned()
     }
 
-    /// It depends neither on the announced trailers nor on the author of the body.
+    /// The check depends neither on the announced trailers nor on the author of the body.
     #[tokio::test]
     async fn a_trailer_cannot_say_who_the_caller_is() {
         let forbidden = [

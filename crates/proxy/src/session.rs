@@ -17,7 +17,7 @@ pub struct Session {
 /// Why a session has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SessionEnd {
-    /// What [`Session::until`] was given is done.
+    /// The future of [`Session::until`] has ended.
     Revoked,
     /// The deadline has passed.
     Deadline,
@@ -50,7 +50,7 @@ impl Session {
         Self { ended: Some(Box::pin(ended)), deadline: None }
     }
 
-    /// The session with a deadline, in place of the one that it may have.
+    /// The session with a deadline, in place of an earlier deadline.
     #[must_use]
     pub fn with_deadline(self, deadline: Instant) -> Self {
         Self { deadline: Some(Box::pin(sleep_until(deadline))), ..self }

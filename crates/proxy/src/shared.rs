@@ -24,8 +24,9 @@ pub struct Limits {
     pub max_idle_per_upstream: usize,
     /// Idle connections to all upstreams.
     pub max_idle: usize,
-    /// An idle connection is closed after this time. It is shorter than that of most servers (our own has
-    /// 30 s). The side that closes first never finds a dead connection right after a write.
+    /// An idle connection is closed after this time. It is shorter than the idle timeout of most
+    /// servers (Postern's is 30 s). The side that closes first never finds a dead connection right
+    /// after a write.
     pub idle_timeout: Duration,
     /// For resolving a name and connecting to it.
     pub connect_timeout: Duration,
@@ -76,7 +77,7 @@ impl Shared {
         })
     }
 
-    /// Counts a connection that is to be opened, if there may be one more.
+    /// Counts a new connection, if the limit allows one more.
     pub(crate) fn connection(self: &Arc<Self>) -> Result<Counted, ProxyError> {
         let max = self.limits.max_connections;
         let counted = Counted::new(self, |shared| &shared.counters.connections);

@@ -16,8 +16,8 @@ use crate::shared::Counted;
 /// After the upstream has switched, the client has this long to take the answer that says so.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Pumps bytes both ways. When one side has no more to say, the other is told, and may go on. The end of the session
-/// closes both sides at once.
+/// Pumps bytes both ways. When one side ends, the opposite side is told, and may go on. The end of
+/// the session closes both sides at once.
 pub(crate) async fn pump(
     client: OnUpgrade,
     upstream: OnUpgrade,

@@ -1,4 +1,5 @@
-//! Where requests go: an address, how it is trusted, who we are there, and the idle connections.
+//! The target of requests: its address, its trust, the proxy's own credentials there, and the idle
+//! connections.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,8 +42,8 @@ impl Inner {
         if has_long_head { &self.long_heads } else { &self.pool }
     }
 
-    /// Tells the upstream how many further requests wait for a tunnel, so that it opens more. It has none of the
-    /// client's own.
+    /// Sets the number of further requests that wait for a tunnel in a header, so that the upstream
+    /// opens more tunnels. The client's own headers of this name do not reach the upstream.
     pub(crate) fn tell_waiting<B>(&self, request: &mut Request<B>) {
         if let Some(name) = &self.waiting_header {
             request.headers_mut().insert(name, HeaderValue::from(self.pool.waiting()));

@@ -27,7 +27,7 @@ pub struct UpstreamConfig {
     pub allow_plain: bool,
 }
 
-/// A certificate of ours, and its key.
+/// The proxy's own certificate, and its key.
 #[derive(Clone, Debug)]
 pub struct ClientCertificate {
     /// The certificate, and those that lead to its authority, in PEM.

@@ -61,8 +61,8 @@ struct Pool {
 impl Pool {
     fn next(&mut self, random: &SystemRandom) -> u8 {
         if self.used == POOL_BYTES {
-            // aws-lc aborts by itself if the kernel has no randomness. After an error here, keys could be guessed, so
-            // the process must not continue.
+            // aws-lc itself aborts the process if the kernel has no randomness. After an error
+            // here, keys could be guessed, so the process must not continue.
             assert!(random.fill(&mut self.bytes).is_ok(), "the system's random generator failed");
             self.used = 0;
         }

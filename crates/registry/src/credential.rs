@@ -49,7 +49,8 @@ impl Credential {
         Self { acting: Some(Arc::new((wanted, impersonated))), ..self }
     }
 
-    /// The identity whose permissions count: the caller's own, or the impersonated one.
+    /// The identity with the permissions for the request: the caller's own, or the impersonated
+    /// one.
     pub fn identity(&self) -> &Identity {
         self.acting.as_ref().map_or(&self.identity, |acting| &acting.1)
     }
@@ -192,7 +193,8 @@ pub struct CurrentIdentity {
 }
 
 impl CurrentIdentity {
-    /// The identity whose permissions count: the caller's own, or the impersonated one.
+    /// The identity with the permissions for the request: the caller's own, or the impersonated
+    /// one.
     pub fn identity(&self) -> &Identity {
         self.impersonated.as_ref().map_or(&*self.key.identity, |one| &one.identity)
     }

@@ -60,9 +60,9 @@ impl SecretRecord {
         self.digest = Some(digest.to_hex());
     }
 
-    /// Sets the written values of fields whose value is stored.
+    /// Sets the written values of the fields that are stored as values.
     pub(crate) fn set_values(&mut self, kind: &dyn AnyKind, written: &WriteOnlyValues) {
-        for field in kind.write_only().iter().filter(|field| field.at_rest == AtRest::Value) {
+        for field in kind.info().write_only.iter().filter(|field| field.at_rest == AtRest::Value) {
             if let Some(value) = written.get(field.path) {
                 self.values.insert(field.path.join("."), value.clone());
             }
@@ -80,13 +80,14 @@ impl SecretRecord {
         value.is_some_and(|value| self.digest() != Some(digest_of(digester, value)))
     }
 
-    /// The paths of the fields other than the credential whose written values differ from the stored ones.
+    /// The paths of the fields, other than the credential, with written values that differ from the
+    /// stored ones.
     pub(crate) fn new_secrets(
         &self,
         kind: &dyn AnyKind,
         written: &WriteOnlyValues,
     ) -> Vec<&'static [&'static str]> {
-        let others = kind.write_only().iter().filter(|field| field.at_rest == AtRest::Value);
+        let others = kind.info().write_only.iter().filter(|field| field.at_rest == AtRest::Value);
         let is_new = |field: &&WriteOnlyField| {
             let stored = self.values.get(&field.path.join("."));
             written.get(field.path).is_some_and(|value| stored != Some(value))
@@ -101,7 +102,7 @@ impl SecretRecord {
         written: &WriteOnlyValues,
         digester: &Digester,
     ) -> bool {
-        kind.write_only().iter().any(|field| {
+        kind.info().write_only.iter().any(|field| {
             let Some(value) = written.get(field.path) else { return false };
             match field.at_rest {
                 AtRest::Digest => self.digest() != Some(digest_of(digester, value)),
@@ -113,7 +114,7 @@ impl SecretRecord {
 
 /// The field that is a credential, if the objects of the kind are credentials.
 pub(crate) fn credential_field(kind: &dyn AnyKind) -> Option<&'static WriteOnlyField> {
-    kind.write_only().iter().find(|field| field.at_rest == AtRest::Digest)
+    kind.info().write_only.iter().find(|field| field.at_rest == AtRest::Digest)
 }
 
 /// The digest of an access key's value.

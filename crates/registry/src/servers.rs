@@ -30,7 +30,7 @@ pub const CLOCK_DEVIATION_MAX_SECONDS: i64 = 60;
 /// The deviation of a clock that is compared with no other one.
 const UNKNOWN: i64 = i64::MIN;
 
-/// The seconds after which a client may retry at a server whose clock is wrong.
+/// The seconds after which a client may retry at a server with a wrong clock.
 const CLOCK_RETRY_SECONDS: u32 = 5;
 
 /// The servers that share the store.
@@ -110,7 +110,7 @@ impl Servers {
         }
     }
 
-    /// Whether this server is the first whose turn it is to do some work of this name.
+    /// Whether this server has the first turn for some work of this name.
     pub(crate) fn is_first_for(&self, work: &str) -> bool {
         self.members.as_ref().is_none_or(|members| self.rank(work, &members.borrow()) == 0)
     }

@@ -52,9 +52,9 @@ impl DataDir {
     /// separate.
     ///
     /// # Errors
-    /// When a directory cannot be created, belongs to another user, or is open to others: a user who can write
-    /// there can replace files. Others may list the data directory itself, which the operator may have created, but
-    /// no directory in it.
+    /// When a directory cannot be created, belongs to another user, or is open to other users. A
+    /// user with write permission there could replace files. Other users may list the data
+    /// directory itself, which the operator may have created, but no directory in it.
     pub fn open(root: &Path, keys: Option<&Path>) -> io::Result<Self> {
         let keys = keys_in(root, keys);
         for dir in [root, &root.join("db"), &keys] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use postern_store::seal::{Keyring, Sealed};
-use postern_store::{Error, MigrationMark, Options, RemoteStore, Store};
+use postern_store::{Error, MigrationMark, Options, RemoteEngine, Store};
 
 use crate::data_dir::{DataDir, read_if_there};
 use crate::keyring::KeySource;
@@ -38,8 +38,8 @@ pub(crate) async fn open_marked(
     open_unless(dir, keys, cache_bytes, |_| Ok(())).await
 }
 
-/// Opens the database. `check` runs once more when no other process has it open any more: the data may have been moved
-/// while this one waited.
+/// Opens the database. `check` runs once more when no other process has the database open: the data
+/// may have been moved while this one waited.
 async fn open_unless(
     dir: &DataDir,
     keys: &KeySource,
@@ -95,28 +95,29 @@ fn create_keyring(file: &Path) -> anyhow::Result<Keyring> {
         .map_err(|error| anyhow!("cannot use the keyring {}: {error}", file.display()))
 }
 
-/// Opens a remote store with the keyring of this server. Both must exist: another keyring would not open what the servers
-/// have stored. Only `init` makes a new keyring, and writes to a store that is not prepared.
+/// Opens a remote store with the keyring of this server. Both must exist: another keyring could not
+/// decrypt the values that the servers have stored. Only `init` makes a new keyring, and writes to
+/// a store that is not prepared.
 ///
 /// # Errors
 /// When the store or the keyring cannot be used. The error says what to do.
 pub(crate) async fn open_remote(
     keys: &KeySource,
-    remote: &RemoteStore,
+    remote: &dyn RemoteEngine,
     may_make_keyring: bool,
 ) -> anyhow::Result<Sealed> {
     let store = if may_make_keyring { remote.prepare().await } else { remote.open().await };
     let store = store.map_err(|error| match error {
         // It names the store.
         Error::Invalid(why) => anyhow!(why),
-        error => anyhow!("cannot open the store {}: {error}", remote.url),
+        error => anyhow!("cannot open the store {}: {error}", remote.url()),
     })?;
     // An `init` that was interrupted may have left an empty one.
     let is_empty = store.revision().await? == 0;
     anyhow::ensure!(
         may_make_keyring || !is_empty,
         "the store {} is not prepared: run postern init with the same --store and {} first",
-        remote.url,
+        remote.url(),
         if keys.kms().is_some() { "--keyring" } else { "--key-dir" }
     );
     let (file, may_make_keyring) = match keys {
@@ -136,7 +137,7 @@ pub(crate) async fn open_remote(
             "the keyring {} of the store {} is missing: copy it from the key directory in which postern init \
              has run, or pass --key-dir or --keyring",
             file.display(),
-            remote.url
+            remote.url()
         ),
     };
     Ok(Sealed::open(store, keyring).await?)

@@ -1,4 +1,5 @@
-//! Where the at-rest keys come from: the setting `--keyring`, and what a server does with each source.
+//! The source of the at-rest keys: the setting `--keyring`, and the server's handling of each
+//! source.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -5,23 +5,17 @@
 //! access decisions (`auth`), the kinds (`kinds`), and storage (`store`).
 
 pub mod admin;
-mod audit;
 mod data_dir;
 mod database;
 mod endpoints;
-mod gateway;
 mod keyring;
 mod listen;
 mod members;
-mod metrics;
 mod pipeline;
-mod sso;
-mod stages;
 mod start;
 mod supervise;
 mod tls;
 mod transit;
-mod wire;
 
 pub use postern_flow::Limits;
 pub use postern_listen::Networks;
@@ -32,14 +26,13 @@ pub use postern_registry::clock::{Source, System};
 pub use postern_registry::registry::namespace_names::GivenNames;
 pub use postern_registry::signing_keys::TokenPolicy;
 
-pub use audit::{AuditLog, AuditSettings};
 pub use data_dir::DataDir;
 pub use endpoints::version::Build;
-pub use gateway::GatewaySettings;
 pub use keyring::KeyringSetting;
 pub use pipeline::{ClientAddresses, DEFAULT_LOGIN_FAILURES};
-pub use postern_store::RemoteStore;
-pub use postern_store::etcd::{EtcdAccess, Password};
+pub use postern_audit::{AuditLog, AuditSettings};
+pub use postern_gateway::GatewaySettings;
+pub use postern_store::RemoteEngine;
 pub use start::{Running, Settings, Welcome, host_name, init, open};
 pub use tls::GivenCertificate;
 pub use transit::TransitSettings;

@@ -21,12 +21,12 @@ const KEYRING_INTERVAL: Duration = Duration::from_secs(2);
 /// The keyring is read so many times between two checks that the next start can use it.
 const READS_PER_CHECK: u64 = 5;
 
-/// How long all servers must have held the prepared key before it becomes active, or must have known a newer format. A
-/// server that does not answer is no member any more after half of this time. So a server that was cut off for a moment
-/// is asked, too.
+/// How long all servers must have held the prepared key before it becomes active, or must have
+/// known a newer format. A server that does not respond is no longer a member after half of this
+/// time. So the decision also includes a server that was cut off for a moment.
 const STABLE_TIME: Duration = Duration::from_secs(12);
 
-/// What this server tells the others.
+/// The membership of this server among the servers that share the store.
 pub(crate) struct Membership {
     /// The id of this server.
     pub(crate) id: Arc<str>,
@@ -92,8 +92,8 @@ impl Membership {
         Ok(())
     }
 
-    /// Ends this server if the others have raised the format beyond what it knows. They do that only without it, but it may
-    /// have been stopped for a while, and come back.
+    /// Ends this server if the others write a newer format than it knows. They raise it only while
+    /// this server is not a member. This server may have been stopped for a while, and come back.
     async fn check_format(&self) {
         if self.sealed.fleet().is_none() {
             return;
@@ -102,7 +102,7 @@ impl Membership {
             Err(error) if !error.is::<postern_store::Error>() => {
                 self.unusable.send_replace(Some(format!("{error:#}")));
             }
-            // The store is away, or a key is missing: both are told elsewhere.
+            // The store is unreachable, or a key is missing. Other code reports both.
             _ => {}
         }
     }

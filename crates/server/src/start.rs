@@ -23,7 +23,7 @@ use postern_registry::registry::namespace_names::{self, GivenNames};
 use postern_registry::signing_keys::{self, TokenPolicy};
 use postern_registry::{controllers, default_namespaces, default_roles, kubeconfig};
 use postern_store::seal::Sealed;
-use postern_store::{Introduction, Member, RemoteStore, Store, Watch};
+use postern_store::{Introduction, Member, RemoteEngine, Store, Watch};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -31,18 +31,18 @@ use zeroize::Zeroizing;
 
 use crate::admin::socket::Admin;
 use crate::admin::{self, Access};
-use crate::audit::{self, Audit, AuditSettings};
 use crate::data_dir::{DataDir, read_if_there, write_private};
 use crate::endpoints::console::Console;
 use crate::endpoints::version::{self, Build};
-use crate::gateway::{self, GatewaySettings, MemberTrust};
 use crate::keyring::{KeySource, KeyringSetting};
 use crate::members::{self, Membership};
 use crate::pipeline::{ClientAddresses, Server, Storage};
-use crate::sso::refresh;
 use crate::supervise::{on_own_thread, supervise};
 use crate::tls::{self, AuthoritySource, CertificateSource, GivenCertificate};
 use crate::{database, listen};
+use postern_audit::{Audit, AuditSettings};
+use postern_gateway::{GatewaySettings, MemberTrust};
+use postern_sso::refresh;
 
 /// How long the shutdown waits for each last step.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -84,7 +84,7 @@ pub struct Settings {
     /// For how long a store on other machines may not answer before nothing is decided from memory.
     pub store_silence: Duration,
     /// The store that several servers share; `None` for the database in the data directory.
-    pub store: Option<RemoteStore>,
+    pub store: Option<Arc<dyn RemoteEngine>>,
     /// The memory for cached database pages, in bytes.
     pub cache_bytes: usize,
     /// The sources of this build.
@@ -108,7 +108,7 @@ pub struct Welcome {
     pub first: bool,
     /// The administrator's kubeconfig, or why it cannot be used.
     pub kubeconfig: Result<PathBuf, String>,
-    /// Whether other servers may have the store, too. Then this one needs no kubeconfig of its own.
+    /// Whether other servers may use the store, too. Then this server needs no own kubeconfig.
     pub shares_store: bool,
     /// The address on which the server listens.
     pub address: SocketAddr,
@@ -147,7 +147,7 @@ pub struct Running {
 /// Opens all parts of the server.
 ///
 /// # Errors
-/// When a part cannot be opened. The error says what is wrong and what to do.
+/// When a part cannot be opened. The error names the problem and its solution.
 pub async fn open(
     settings: Settings,
     source: Arc<dyn Source>,
@@ -155,9 +155,12 @@ pub async fn open(
     seed_random(&source);
     version::set_build(settings.build);
     version::advertise(settings.advertised_version.clone());
+    // First: if the port is in use, nothing is left behind.
+    let listener = listen::bind(settings.listen)
+        .with_context(|| format!("cannot listen on {}", settings.listen))?;
     let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
     let keys = KeySource::new(&settings.keyring, &dir);
-    let sealed = Arc::new(match &settings.store {
+    let sealed = Arc::new(match settings.store.as_deref() {
         None => database::open(&dir, &keys, settings.cache_bytes).await?,
         Some(remote) => database::open_remote(&keys, remote, false).await?,
     });
@@ -165,10 +168,9 @@ pub async fn open(
     let audit = Arc::new(Audit::open(settings.audit.clone(), source.clone())?);
     sealed.set_gate(Box::new(audit.gate()));
     let store: Arc<dyn Store> = sealed.clone();
-    let listener = listen::bind(settings.listen)
-        .with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
     name_in_records(&audit, &sealed, &settings, address);
+    warn_of_missing_host(&settings, address);
     let hosts = hosts(&settings, address);
     let is_used = first_start::is_used(&store).await?;
     check_prepared(&settings, is_used)?;
@@ -208,8 +210,9 @@ pub async fn open(
     spawn_supervised(&mut background, &registry, &server, watch, settings.history);
     default_namespaces::restore(&registry).await;
     default_roles::restore(&registry).await;
-    let me = (&settings, address);
-    let unusable = join_others(&mut background, &sealed, &registry, &server, &keys, me).await?;
+    let unusable =
+        join_others(&mut background, &sealed, &registry, &server, &keys, &settings, address)
+            .await?;
     server.set_loaded();
     warn_of_new_authority(tls.is_new_authority && !first, &dir);
     let kubeconfig = read_kubeconfig(&dir.admin_kubeconfig()).map(|_| dir.admin_kubeconfig());
@@ -219,14 +222,14 @@ pub async fn open(
     Ok((Running { parts, background, serving, certificate, settings, dir, address }, welcome))
 }
 
-/// Prepares a store that several servers share: the keyring, the certificate authority and the administrator. Returns the
-/// path of the administrator's kubeconfig. Servers never do that by themselves on such a store: two of them could
-/// prepare it at once, each with a keyring of its own.
+/// Prepares a store that several servers share: the keyring, the certificate authority and the
+/// administrator. Returns the path of the administrator's kubeconfig. Servers never prepare such a
+/// store when they start: two of them could do so at once, each with its own keyring.
 ///
 /// # Errors
 /// When the store is prepared already, or cannot be used.
 pub async fn init(settings: Settings, source: Arc<dyn Source>) -> anyhow::Result<PathBuf> {
-    let Some(remote) = &settings.store else {
+    let Some(remote) = settings.store.as_deref() else {
         anyhow::bail!(
             "pass --store: a database in the data directory is prepared by postern serve"
         );
@@ -242,7 +245,7 @@ pub async fn init(settings: Settings, source: Arc<dyn Source>) -> anyhow::Result
     anyhow::ensure!(
         !first_start::is_used(&store).await?,
         "the store {} is prepared already; if the administrator's key is lost, run postern admin reset-key",
-        remote.url
+        remote.url()
     );
     namespace_names::prepare(&store, &settings.namespaces).await?;
     let hosts = hosts(&settings, settings.listen);
@@ -255,20 +258,20 @@ pub async fn init(settings: Settings, source: Arc<dyn Source>) -> anyhow::Result
     anyhow::ensure!(
         first,
         "another postern init has prepared the store {} at the same time: copy its key directory to all servers",
-        remote.url
+        remote.url()
     );
     Ok(dir.admin_kubeconfig())
 }
 
 /// Checks that no kubeconfig of an administrator would be overwritten: it may have the only key of another store.
-fn check_no_kubeconfig(data_dir: &Path, remote: &RemoteStore) -> anyhow::Result<()> {
+fn check_no_kubeconfig(data_dir: &Path, remote: &dyn RemoteEngine) -> anyhow::Result<()> {
     let path = DataDir::admin_kubeconfig_in(data_dir);
     anyhow::ensure!(
         std::fs::symlink_metadata(&path).is_err(),
         "{} exists, and may have the only key of an administrator: if the store {} is prepared already, run postern \
          serve; otherwise move the file away, or pass another --data-dir",
         path.display(),
-        remote.url
+        remote.url()
     );
     Ok(())
 }
@@ -290,9 +293,10 @@ async fn certificate_source(
 /// Checks that a store that several servers share was prepared.
 fn check_prepared(settings: &Settings, is_used: bool) -> anyhow::Result<()> {
     let unprepared = settings.store.as_ref().filter(|_| !is_used);
-    if let Some(RemoteStore { url, .. }) = unprepared {
+    if let Some(remote) = unprepared {
         anyhow::bail!(
-            "the store {url} is not prepared: run postern init with the same --store and --key-dir first"
+            "the store {} is not prepared: run postern init with the same --store and --key-dir first",
+            remote.url()
         );
     }
     Ok(())
@@ -306,7 +310,8 @@ async fn join_others(
     registry: &Arc<Registry>,
     server: &Server,
     keys: &KeySource,
-    (settings, address): (&Settings, SocketAddr),
+    settings: &Settings,
+    address: SocketAddr,
 ) -> anyhow::Result<watch::Receiver<Option<String>>> {
     let (unusable, end) = watch::channel(None);
     let is_shared = sealed.fleet().is_some();
@@ -366,9 +371,10 @@ async fn may_join_later(
     Ok(())
 }
 
-/// Checks that a server that is not counted misses nothing that the announced servers can decide without it: which at-rest
-/// key becomes active, and which format is written. While etcd is full, they can announce nothing new. After that, this
-/// server is announced long before a decision.
+/// Checks that this server supports each decision that the announced servers can make without it.
+/// They decide which at-rest key becomes active, and which format is written. While etcd is full,
+/// the servers can announce nothing new. After that, this server is announced long before a
+/// decision.
 fn check_unannounced(sealed: &Sealed, members: &[Member]) -> anyhow::Result<()> {
     let own = sealed.key_ids();
     for Member { address, format, seal_keys, .. } in members {
@@ -393,6 +399,17 @@ fn warn_of_new_authority(is_new: bool, dir: &DataDir) {
         tracing::warn!(
             "a new certificate authority was created: give {} to clients that trust an older one",
             dir.ca_certificate().display()
+        );
+    }
+}
+
+/// Warns if the server listens for other machines, and no name is set by which they reach it.
+fn warn_of_missing_host(settings: &Settings, address: SocketAddr) {
+    let has_url = !settings.hosts.is_empty() || !settings.tokens.issuer.is_empty();
+    if address.ip().is_unspecified() && !has_url {
+        tracing::warn!(
+            "the server listens on all addresses, and its kubeconfigs and certificate are for this machine: --host NAME \
+             sets the name that other machines use"
         );
     }
 }
@@ -527,7 +544,8 @@ impl Running {
     /// flight are completed. Each change of `reload` reads the operator's certificate and the audit policy again.
     ///
     /// # Errors
-    /// If other servers have raised the format of the store, so that this one cannot use it any more.
+    /// If other servers have raised the format of the store, so that this server can no longer use
+    /// it.
     pub async fn serve(
         self,
         stop: impl Future<Output = ()>,
@@ -547,7 +565,7 @@ impl Running {
             access.clone(),
             certificate.renewer,
         ));
-        background.spawn(audit::reload_policy(audit.clone(), reload));
+        background.spawn(postern_audit::reload_policy(audit.clone(), reload));
         let admin = Admin {
             registry: registry.clone(),
             audit: audit.clone(),
@@ -660,9 +678,10 @@ fn spawn_supervised(
     }));
     let (of, tunnels) = (registry.clone(), server.gateway().tunnels().clone());
     background.spawn(supervise("connected-agents", restarts.clone(), move || {
-        gateway::report_agents(of.clone(), tunnels.clone())
+        postern_gateway::report_agents(of.clone(), tunnels.clone())
     }));
-    let (of, attempt) = (registry.clone(), gateway::probe_attempt(registry, server.gateway()));
+    let (of, attempt) =
+        (registry.clone(), postern_gateway::probe_attempt(registry, server.gateway()));
     background.spawn(supervise("probes", restarts.clone(), move || {
         controllers::probes::run(of.clone(), attempt.clone())
     }));
@@ -677,6 +696,9 @@ fn spawn_supervised(
 async fn watch_queue(flow: Arc<Flow>) {
     flow.watch_queue().await;
 }
+
+#[cfg(test)]
+mod answer_order;
 
 #[cfg(test)]
 mod tests {
@@ -709,7 +731,7 @@ mod tests {
         let lacks = check_unannounced(&sealed, &others).unwrap_err().to_string();
         assert!(lacks.contains(&third.current().to_string()), "{lacks}");
         assert!(lacks.contains("copy that server's keyring"), "{lacks}");
-        // A retired key cannot become active any more. A server that was set up later may lack it.
+        // A retired key cannot become active again. A server that was set up later may lack it.
         sealed.use_keyring(third.clone()).await.unwrap();
         sealed.activate_prepared_key().await.unwrap();
         let late = third.without(second.current()).unwrap();

@@ -36,7 +36,7 @@ impl Restarts {
     }
 }
 
-/// Runs a task for ever: `start` creates it, and creates it again after it ends.
+/// Keeps a task running: `start` creates it, and creates it again after it ends.
 pub(crate) async fn supervise<F>(
     task: &'static str,
     restarts: Arc<Restarts>,

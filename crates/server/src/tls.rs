@@ -134,8 +134,8 @@ pub(crate) enum AuthoritySource {
 }
 
 impl AuthoritySource {
-    /// The source for a server. A store that several servers share has the authority: the first server puts it there,
-    /// from the files of its key directory if it has them.
+    /// The source for a server. A store that several servers share has the authority. The first
+    /// server stores it, from the files of its key directory if it has them.
     ///
     /// # Errors
     /// The errors of the store; when an authority is corrupt, or is missing in a store in use.
@@ -357,7 +357,7 @@ fn self_signed(
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
-    // It is valid from the day before, for clients whose clock is behind.
+    // It is valid from the day before, for clients with a clock that is behind.
     let day = |days: i64| -> anyhow::Result<_> {
         let at = jiff::Timestamp::from_second(now.unix_seconds() + days * DAY_SECONDS)?;
         let date = TimeZone::UTC.to_datetime(at).date();

@@ -27,7 +27,7 @@ const PAGES: u64 = 2048;
 const ROUNDS: u64 = 600;
 /// Rounds of updates, while history is forgotten.
 const UPDATE_ROUNDS: u64 = 2400;
-/// Rounds of updates whose history is kept.
+/// Rounds of updates with history that is kept.
 const KEEP_ROUNDS: u64 = 200;
 
 fn processor_time() -> Duration {
@@ -54,7 +54,8 @@ fn value(seed: u64) -> Bytes {
     random.take(VALUE_BYTES).collect()
 }
 
-/// As the registry's: the object's own condition, and one on what it depends on.
+/// The registry's conditions: one on the object itself, and one on another object that it depends
+/// on.
 fn create(number: u64) -> Txn {
     let (key, other) = (key(number), key(0));
     let conditions =
@@ -182,7 +183,7 @@ async fn main() {
         "the rest is forgotten in {} ms, {used} ms of processor time",
         begin.elapsed().as_millis()
     );
-    // As a process leaves it that is killed: the log has what was written last.
+    // As after a process was killed: the log has the last writes.
     store.commit(update(1, 1)).await.unwrap();
     for (path, crashed) in [(&path, &crashed), (&log_of(&path), &log_of(&crashed))] {
         std::fs::copy(path, crashed).unwrap();

@@ -21,13 +21,14 @@ pub(crate) struct Mark {
 
 /// The marks of a store, and the time that its history has seen pass.
 ///
-/// The time that has passed between two calls is what the callers' clocks say, but never less than
-/// nothing, and never more than one step. So a clock that is set back by months makes history stay for
-/// one step longer, not for months, and one that is set forward makes it one step older, not months.
-/// Two callers whose clocks differ have the same effect as one: what the one adds is at most one step
+/// The time between two calls is computed from the clocks of the callers. It is never less than
+/// zero, and never more than one step. So a clock that is set back by months makes history stay for
+/// one step longer, not for months. A clock that is set forward makes history one step older, not
+/// months.
+/// Two callers with different clocks have the same effect as one: one of them adds at most one step
 /// each time, and the other adds nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ages {
+pub struct Ages {
     /// The time that has passed over all calls, in milliseconds.
     pub(crate) elapsed_ms: u64,
     /// The clock of the last caller, in milliseconds since 1970.
@@ -38,17 +39,17 @@ pub(crate) struct Ages {
 
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AgedHistory {
+pub struct AgedHistory {
     /// The revision up to which history is old enough; 0 when none is.
-    pub(crate) revision: u64,
+    pub revision: u64,
     /// Whether the marks or the time must be stored. When nothing grows older, there is no need to.
-    pub(crate) changed: bool,
+    pub changed: bool,
 }
 
 impl Ages {
     /// Notes that it is `now` (since 1970), and which revision is the newest one. Returns the revision
     /// up to which history is at least as old as `keep`.
-    pub(crate) fn note(&mut self, now: Duration, keep: Duration, newest: u64) -> AgedHistory {
+    pub fn note(&mut self, now: Duration, keep: Duration, newest: u64) -> AgedHistory {
         let before = self.clone();
         let (clock_ms, keep_ms) = (milliseconds(now), milliseconds(keep));
         let step_ms = keep_ms / u64::from(HISTORY_STEPS);
@@ -69,14 +70,14 @@ impl Ages {
     }
 
     /// The bytes of all fields.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let marks = self.marks.iter().flat_map(|mark| [mark.at_ms, mark.revision]);
         let numbers = [self.elapsed_ms, self.clock_ms].into_iter().chain(marks);
         numbers.flat_map(u64::to_le_bytes).collect()
     }
 
-    /// The marks in these bytes; `None` if they are not what was written.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    /// The marks in these bytes; `None` if the bytes are corrupt.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (numbers, rest) = bytes.as_chunks::<8>();
         let numbers: Vec<u64> = numbers.iter().copied().map(u64::from_le_bytes).collect();
         let [elapsed_ms, clock_ms, marks @ ..] = numbers.as_slice() else { return None };

@@ -1,4 +1,4 @@
-//! Validation of transactions without a look at what is stored: limits, empty keys, keys that are
+//! Validation of transactions without reading stored data: limits, empty keys, keys that are
 //! changed twice. Conditions are evaluated by the engines.
 
 use std::collections::HashSet;
@@ -7,7 +7,7 @@ use crate::{Change, Condition, Entry, Error, Limits, Position, Result, Txn, limi
 
 /// The bytes that a value may have in addition to those of the caller.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Overhead {
+pub enum Overhead {
     /// Nothing: the transaction comes from a caller, and the limits of the contract apply.
     None,
     /// The bytes that a store around the engine adds to each value, and one condition.
@@ -33,7 +33,7 @@ impl Overhead {
 
 /// Checks a transaction: [`Error::Invalid`] if no engine may accept it, and [`Error::TooLarge`] if its values exceed the
 /// engine's limits.
-pub(crate) fn txn(txn: &Txn, limits: Limits, overhead: Overhead) -> Result<()> {
+pub fn txn(txn: &Txn, limits: Limits, overhead: Overhead) -> Result<()> {
     at_most("changes", txn.changes.len(), limits::CHANGES_PER_TXN)?;
     let conditions = limits::CONDITIONS_PER_TXN + overhead.conditions();
     at_most("conditions", txn.conditions.len(), conditions)?;
@@ -58,14 +58,14 @@ pub(crate) fn txn(txn: &Txn, limits: Limits, overhead: Overhead) -> Result<()> {
 
 /// Checks prefixes: [`Error::Invalid`] for more than one call may name, or for one longer than a
 /// key.
-pub(crate) fn prefixes(prefixes: &[String]) -> Result<()> {
+pub fn prefixes(prefixes: &[String]) -> Result<()> {
     at_most("prefixes", prefixes.len(), limits::PREFIXES)?;
     let longest = prefixes.iter().map(String::len).max().unwrap_or(0);
     at_most("bytes in a prefix", longest, limits::KEY_BYTES)
 }
 
 /// Checks a revision: [`Error::Invalid`] if no store can begin at it.
-pub(crate) fn restored_revision(revision: u64) -> Result<()> {
+pub fn restored_revision(revision: u64) -> Result<()> {
     if (1..=limits::REVISION).contains(&revision) {
         return Ok(());
     }
@@ -73,7 +73,7 @@ pub(crate) fn restored_revision(revision: u64) -> Result<()> {
 }
 
 /// Checks an entry: [`Error::Invalid`] if no store that begins at this revision can have it.
-pub(crate) fn restored_entry(revision: u64, entry: &Entry) -> Result<()> {
+pub fn restored_entry(revision: u64, entry: &Entry) -> Result<()> {
     key(&entry.key)?;
     let limit = limits::VALUE_BYTES + Overhead::Envelope.bytes_per_value();
     at_most("bytes in a value", entry.value.len(), limit)?;
@@ -87,7 +87,7 @@ pub(crate) fn restored_entry(revision: u64, entry: &Entry) -> Result<()> {
 }
 
 /// Checks sorted packed positions: [`Error::Invalid`] if two of them are the same.
-pub(crate) fn restored_positions(packed: &[u64]) -> Result<()> {
+pub fn restored_positions(packed: &[u64]) -> Result<()> {
     match packed.windows(2).find(|two| two.first() == two.last()) {
         Some(twice) => {
             let position = twice.first().copied().map(Position::from_packed).unwrap_or_default();
@@ -104,7 +104,7 @@ pub(crate) fn restored_twice(entry: &Entry) -> Error {
 }
 
 /// The length of the value that a change stores, in bytes.
-pub(crate) fn value_bytes(change: &Change) -> usize {
+pub fn value_bytes(change: &Change) -> usize {
     match change {
         Change::Put { value, .. } | Change::Rewrite { value, .. } => value.len(),
         Change::Delete { .. } => 0,

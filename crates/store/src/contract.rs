@@ -22,27 +22,26 @@ pub type Visitor = Arc<dyn Fn(Page) + Send + Sync>;
 /// [`Store::set_gate`].
 pub type Gate = Box<dyn Fn() -> std::result::Result<(), &'static str> + Send + Sync>;
 
-/// Entries on a page of a scan, in engines whose scan is made of lists.
+/// Entries on a page of a scan, in engines that scan by lists.
 const SCAN_PAGE: usize = 256;
 
 /// A keyspace with one history of changes.
 ///
 /// # The contract
 ///
-/// **Keys** are UTF-8 strings, not empty, ordered by their bytes. An engine may require that they begin with a slash.
-/// **Values** are bytes that the store
-/// never interprets.
+/// **Keys** are UTF-8 strings, not empty, ordered by their bytes. An engine may require that they
+/// begin with a slash. **Values** are bytes that the store never interprets.
 ///
-/// **Revisions.** Every transaction that changes something takes a revision: a number that is greater than
-/// all before, not always by one, and that is assigned *at commit*, inside the transaction, by whatever serialises commits. There may be
-/// other processes; nothing here assumes that this one is the only one. Revisions start at 1, and
-/// their order is the order of commits: once a revision is visible, no smaller one can still become
-/// visible. Within its transaction each change has an *index*, its index in [`Txn::changes`]; there
-/// are at most [`limits::CHANGES_PER_TXN`](crate::limits::CHANGES_PER_TXN) changes. The pair is the
-/// change's [`Position`]. It is stored with the value, and it is what clients see as
-/// `resourceVersion`.
-/// A transaction that fails its conditions, or has no changes, takes no revision; one without
-/// changes whose conditions hold returns the newest revision.
+/// **Revisions.** Every transaction that changes something takes a revision. A revision is greater
+/// than all earlier ones, not always by one. It is assigned *at commit*, inside the transaction, by
+/// the component that serialises commits. Other processes may commit as well; no code here assumes
+/// that this process is the only one. Revisions start at 1, and their order is the order of
+/// commits: once a revision is visible, no smaller one can still become visible. Within its
+/// transaction each change has an *index*, its index in [`Txn::changes`]. There are at most
+/// [`limits::CHANGES_PER_TXN`](crate::limits::CHANGES_PER_TXN) changes. The pair is the change's
+/// [`Position`]. It is stored with the value, and clients see it as `resourceVersion`.
+/// A transaction that fails its conditions, or has no changes, takes no revision. A transaction
+/// without changes returns the newest revision if its conditions hold.
 ///
 /// **Transactions** ([`Store::commit`]) are atomic, isolated and durable: when `Ok` is returned,
 /// every change is on stable storage and is visible to every read that starts afterwards; when
@@ -51,13 +50,13 @@ const SCAN_PAGE: usize = 256;
 /// find out. The same holds when the future is dropped before it returns.
 ///
 /// **Reads** ([`Store::get`], [`Store::list`]) without a revision are linearisable: they see every
-/// transaction whose commit was acknowledged before they began, from whichever process.
-/// A list at a revision sees exactly the state after that revision's transaction, so that the pages
-/// of one list are consistent. For a revision that is compacted it fails with
-/// [`Error::Compacted`], for one that does not exist yet with [`Error::Future`].
+/// transaction that was acknowledged before they began, from any process. A list at a revision sees
+/// exactly the state after that revision's transaction, so the pages of one list are consistent.
+/// For a compacted revision it fails with [`Error::Compacted`]. For a revision that does not exist
+/// yet it fails with [`Error::Future`].
 ///
-/// **Watches** ([`Store::watch`]) deliver every change to keys under a prefix whose position is
-/// greater than the given one, and are
+/// **Watches** ([`Store::watch`]) deliver every change after the given position to the keys under a
+/// prefix. They are
 /// - *ordered*: by position, and so the same for all watchers;
 /// - *unique*: no change is delivered twice;
 /// - *reliable*: no change is left out; a watch that cannot go on fails, it never skips changes;
@@ -78,42 +77,45 @@ const SCAN_PAGE: usize = 256;
 /// previous value. The live value of a key is never removed.
 ///
 /// **Last changes.** Compaction does not end watches of a prefix that has not changed:
-/// [`Store::last_changes`] returns the position of the last change under a prefix. A watcher who has
-/// everything up to there can go on, however much other history is compacted. A compacted tombstone
-/// leaves nothing behind. So a compaction notes the last change under the prefixes that it is given
-/// ([`Store::compact_noting`]). If the last change is not known for certain, the prefix counts as
-/// changed. That is so when no compaction has noted it, or one between did not, and before a
-/// restore. A rewrite is no change.
+/// [`Store::last_changes`] returns the position of the last change under a prefix. A watcher that
+/// has everything up to that position can go on, even if later history is compacted. A compacted
+/// tombstone leaves nothing behind. So a compaction notes the last change under the prefixes that
+/// it is given ([`Store::compact_noting`]). If the last change is not known for certain, the prefix
+/// counts as changed. That is the case if no compaction has noted it, if a later compaction did
+/// not, and before a restore. A rewrite is no change.
 ///
 /// **Age.** The store has no clock. Callers tell it the time from time to time
-/// ([`Store::age_history`]), and it remembers which revision was the newest one then. So history has
-/// the same age for all clients of a store, and a restart does not make it young again. If the clock
-/// was set back between two calls, the time between them counts as nothing. It never counts as more
-/// than `keep` divided by [`HISTORY_STEPS`](crate::HISTORY_STEPS). So a step of the clock, or a time
-/// without calls, changes the age at which history is removed by no more than that.
+/// ([`Store::age_history`]), and it remembers which revision was the newest one then. So history
+/// has the same age for all clients of a store, and a restart does not make it young again. If the
+/// clock was set back between two calls, the time between them counts as zero. It never counts as
+/// more than `keep` divided by [`HISTORY_STEPS`](crate::HISTORY_STEPS). So a step of the clock, or
+/// a time without calls, changes the age at which history is removed by at most that amount.
 ///
 /// **Rewrites** ([`Change::Rewrite`](crate::Change::Rewrite)) replace the bytes of a live value in
-/// place: same position, no event. They exist for one purpose, re-encryption under a newer key, and so
-/// must not change what the bytes mean. Like any transaction that changes something, one with
-/// rewrites takes a revision.
+/// place: same position, no event. They exist for one purpose, re-encryption under a newer key, and
+/// so must not change the meaning of the bytes. Like any transaction that changes something, one
+/// with rewrites takes a revision.
 ///
 /// **Corruption** is reported, never returned as data. [`Store::get`] and watches fail with
-/// [`Error::Corrupt`], which names the key where it is known. A list or scan goes on and names the
-/// corrupt keys in [`Page::corrupt`], so that one corrupt value does not hide its neighbours. A list
-/// fails only when it cannot know which keys exist. A corrupt key can be replaced and deleted like
-/// any other, but not rewritten; where its position is lost as well, it is [`Position::ZERO`], and conditions
-/// hold for that one. Watches deliver that change: an event whose previous entry is corrupt
-/// comes without it. A watch fails only when the change itself is corrupt. A watcher that gets
-/// [`Error::Corrupt`] lists again and watches from there.
+/// [`Error::Corrupt`], which names the key if it is known. A list or scan goes on and names the
+/// corrupt keys in [`Page::corrupt`], so that one corrupt value does not hide its neighbours. A
+/// list fails only when it cannot know which keys exist. A corrupt key can be replaced and deleted
+/// like any other, but not rewritten. If its position is lost as well, the position is
+/// [`Position::ZERO`], and conditions are compared with that. Watches deliver the change of a
+/// corrupt key: if the previous entry is corrupt, the event comes without it. A watch fails only
+/// when the change itself is corrupt. A watcher that gets [`Error::Corrupt`] lists again and
+/// watches from there.
 ///
-/// **Restored stores** are made from entries instead of transactions ([`RestoreTarget`]). Such a store
-/// has a given newest revision. The entries keep their positions, which are all older; everything
-/// before the newest revision is compacted, and the restore itself counts as that revision, with which an
-/// [epoch](Store::epoch) begins. So a watch from any older position fails with [`Error::Compacted`], and a list at the newest revision works.
+/// **Restored stores** are made from entries instead of transactions ([`RestoreTarget`]). Such a
+/// store has a given newest revision. The entries keep their positions, which are all older.
+/// Everything before the newest revision is compacted. The restore itself counts as that revision,
+/// with which an [epoch](Store::epoch) begins. So a watch from any older position fails with
+/// [`Error::Compacted`], and a list at the newest revision works.
 ///
-/// **Faults.** While the storage below fails, operations return [`Error::Unavailable`]. An engine that
-/// can recover does so by itself; what was acknowledged is there then. [`Store::health`] returns what
-/// is known; [`Store::recover`] does not wait for the next attempt.
+/// **Faults.** While the storage below fails, operations return [`Error::Unavailable`]. An engine
+/// that can recover does so without a call, and has all acknowledged changes afterwards.
+/// [`Store::health`] reports the known state; [`Store::recover`] does not wait for the next
+/// attempt.
 ///
 /// **Closing** ([`Store::close`]) ends the store for all that share it. Afterwards every operation
 /// returns [`Error::Unavailable`], and so does every watch.
@@ -136,7 +138,7 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
-    /// The newest revision whose transaction is visible. Linearisable, like every read.
+    /// The newest visible revision. Linearisable, like every read.
     async fn revision(&self) -> Result<u64>;
 
     /// The present epoch.
@@ -152,12 +154,13 @@ pub trait Store: Send + Sync + 'static {
     /// The keys under a prefix, in key order, in the newest state or in that of a revision.
     async fn list(&self, request: ListRequest) -> Result<Page>;
 
-    /// The next keys under a prefix as they were after a revision, in key order, from the first
-    /// key after the given one; a page without keys is the last one. How many keys there are on a page is up to the
-    /// engine, which bounds the page's bytes too. The `remaining` of these pages has no meaning.
+    /// The next keys under a prefix as they were after a revision, in key order. They start at the
+    /// first key after the given one; a page without keys is the last one. The engine decides how
+    /// many keys are on a page, and bounds the page's bytes too. The `remaining` of these pages has
+    /// no meaning.
     ///
-    /// This is for reading everything bit by bit: a page costs what is on it, and nothing is kept open
-    /// between two pages.
+    /// This is for reading everything bit by bit. The cost of a page depends only on its entries,
+    /// and nothing is kept open between two pages.
     ///
     /// # Errors
     /// [`Error::Compacted`] when the revision is below the compacted one: the state right after the
@@ -189,9 +192,10 @@ pub trait Store: Send + Sync + 'static {
     /// Commits all of a transaction, or nothing. Returns its revision.
     ///
     /// # Errors
-    /// [`Error::Conflict`] names the first condition that did not hold, with what was found.
-    /// [`Error::Invalid`] is a malformed transaction: a key changed twice, too many changes,
-    /// a key over its limit. [`Error::TooLarge`] if values exceed [`Store::limits`]. Deleting or rewriting a key that is absent is a conflict.
+    /// [`Error::Conflict`] names the first condition that did not hold, with the position that was
+    /// found. [`Error::Invalid`] is a malformed transaction: a key changed twice, too many changes,
+    /// a key over its limit. [`Error::TooLarge`] if values exceed [`Store::limits`]. Deleting or
+    /// rewriting a key that is absent is a conflict.
     ///
     /// [`Error::Conflict`]: crate::Error::Conflict
     /// [`Error::Invalid`]: crate::Error::Invalid
@@ -225,7 +229,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Compacts history as [`Store::compact`] does, and notes the position of the last change under
-    /// each of these prefixes, for [`Store::last_changes`]. Forgets what was noted of others.
+    /// each of these prefixes, for [`Store::last_changes`]. Forgets the notes on other prefixes.
     ///
     /// # Errors
     /// As for [`Store::compact`]; [`Error::Invalid`] for more than
@@ -277,17 +281,19 @@ pub trait Store: Send + Sync + 'static {
     /// Whether the store works, as far as is known without waiting.
     ///
     /// # Errors
-    /// With what is wrong: [`Error::Unavailable`] after a fault, and when the store is closed.
+    /// The known fault: [`Error::Unavailable`] after a fault, and when the store is closed.
     ///
     /// [`Error::Unavailable`]: crate::Error::Unavailable
     fn health(&self) -> Result<()>;
 
-    /// For how long the store has not answered: the time since the beginning of the last call whose answer proves that
-    /// the newest state was read or written. If a running watch is not known to have everything until that moment, it is
-    /// the time since the last moment until which it has. So a server that reads its watches has missed nothing that is
-    /// older than this. Zero for an engine in this process.
+    /// The time for which the store has not answered. It is counted from the beginning of the last
+    /// call that read or wrote the newest state. If a running watch is not known to have everything
+    /// until that moment, it is counted from the last moment until which the watch has everything.
+    /// So a server that reads its watches has missed nothing that is older than this. Zero for an
+    /// engine in this process.
     ///
-    /// An engine on other machines asks by itself, so that this stays small while no caller asks. It costs no call.
+    /// An engine on other machines sends calls itself, so that this stays small while no caller
+    /// asks. Reading it costs no call.
     fn silence(&self) -> Duration;
 
     /// The servers that share the store; `None` if this one is alone.
@@ -295,13 +301,13 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
-    /// What the engine knows about itself, for metrics. It does not wait for the committer.
+    /// The engine's figures for metrics. Does not wait for the committer.
     fn figures(&self) -> Figures {
         Figures::default()
     }
 
-    /// Checks whether the store takes writes. After a fault, tries to recover now, without waiting for
-    /// the next attempt that the engine makes by itself.
+    /// Checks whether the store takes writes. After a fault, tries to recover now, without waiting
+    /// for the engine's next attempt.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when that fails, and when the store is closed.
@@ -309,16 +315,16 @@ pub trait Store: Send + Sync + 'static {
     /// [`Error::Unavailable`]: crate::Error::Unavailable
     async fn recover(&self) -> Result<()>;
 
-    /// Closes the store. Accepts no more transactions, finishes those that were accepted, and releases
-    /// what is open: when this has returned, another process may open the database. Every other
-    /// operation then returns [`Error::Unavailable`]. Closing twice is no error.
+    /// Closes the store. Accepts no new transactions, finishes those that were accepted, and
+    /// releases its resources: when this has returned, another process may open the database. Every
+    /// other operation then returns [`Error::Unavailable`]. Closing twice is no error.
     ///
     /// [`Error::Unavailable`]: crate::Error::Unavailable
     async fn close(&self);
 }
 
-/// A store that is being made from entries: see the contract for what comes out. Nothing of it is
-/// visible before it is finished, and dropping it before that leaves nothing behind.
+/// A store that is being made from entries. The contract describes the resulting store. Nothing of
+/// it is visible before it is finished, and dropping it before that leaves nothing behind.
 pub trait RestoreTarget {
     /// The result of [`RestoreTarget::finish`].
     type Output;

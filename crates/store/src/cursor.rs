@@ -7,20 +7,20 @@ use crate::{Error, Event, Events, Position, Result};
 
 /// The prefix of a watch, and the position up to which everything is delivered.
 #[derive(Clone, Debug)]
-pub(crate) struct Cursor {
+pub struct Cursor {
     prefix: String,
     after: Position,
 }
 
 impl Cursor {
     /// The cursor of a watch that starts right after a position.
-    pub(crate) fn new(prefix: &str, after: Position) -> Self {
+    pub fn new(prefix: &str, after: Position) -> Self {
         Self { prefix: prefix.to_owned(), after }
     }
 
     /// The newest revision of which nothing is left to deliver. When the watch began between
     /// two changes of a revision, that revision is not delivered yet.
-    pub(crate) fn delivered_revision(&self) -> u64 {
+    pub fn delivered_revision(&self) -> u64 {
         if self.after.index() == u8::MAX {
             self.after.revision()
         } else {
@@ -33,29 +33,29 @@ impl Cursor {
         self.after.packed().checked_add(1)
     }
 
-    /// The end of a revision; what is delivered already, when that is later.
+    /// The end of a revision, or the end of the delivered changes if that is later.
     pub(crate) fn end_of(&self, revision: u64) -> Position {
         self.after.max(Position::end_of(revision))
     }
 
     /// Whether the watch covers a key: whether the key is under its prefix.
-    pub(crate) fn covers(&self, key: &str) -> bool {
+    pub fn covers(&self, key: &str) -> bool {
         key.starts_with(&self.prefix)
     }
 
     /// Whether an event is still to be delivered.
-    pub(crate) fn should_deliver(&self, event: &Event) -> bool {
+    pub fn should_deliver(&self, event: &Event) -> bool {
         event.position > self.after && self.covers(&event.key)
     }
 
     /// Notes that everything up to the end of a revision is delivered. Never moves back.
-    pub(crate) fn advance_to(&mut self, revision: u64) {
+    pub fn advance_to(&mut self, revision: u64) {
         self.after = self.end_of(revision);
     }
 
     /// Checks that no history that is still to be delivered is compacted: [`Error::Compacted`] if
     /// it is.
-    pub(crate) fn check_not_compacted(&self, compacted: u64) -> Result<()> {
+    pub fn check_not_compacted(&self, compacted: u64) -> Result<()> {
         if compacted > 0 && self.after < Position::end_of(compacted) {
             return Err(Error::Compacted { compacted });
         }
@@ -69,22 +69,23 @@ const EVENTS_CHANGES: usize = 1024;
 const EVENTS_BYTES: usize = 64 * 1024;
 
 /// A page of events that is being read: see [`crate::Store::next_events`].
-pub(crate) struct EventsPage {
+pub struct EventsPage {
     read: Events,
     seen: usize,
     bytes: usize,
 }
 
 impl EventsPage {
-    /// An empty page after a cursor and up to a position, for an engine whose newest revision is the given one.
-    pub(crate) fn new(cursor: &Cursor, newest: u64, until: Position) -> Self {
+    /// An empty page after a cursor and up to a position, for an engine with the given newest
+    /// revision.
+    pub fn new(cursor: &Cursor, newest: u64, until: Position) -> Self {
         let through = cursor.after.max(cursor.end_of(newest).min(until));
         let read = Events { events: Vec::new(), through };
         Self { read, seen: 0, bytes: 0 }
     }
 
     /// Counts the change at a packed position. Breaks when the page ends before it.
-    pub(crate) fn see(&mut self, packed: u64) -> ControlFlow<()> {
+    pub fn see(&mut self, packed: u64) -> ControlFlow<()> {
         if packed > self.read.through.packed() {
             return ControlFlow::Break(());
         }
@@ -97,13 +98,13 @@ impl EventsPage {
     }
 
     /// Adds the event of the change that was counted last.
-    pub(crate) fn add(&mut self, event: Event) {
+    pub fn add(&mut self, event: Event) {
         self.bytes += event.bytes();
         self.read.events.push(event);
     }
 
     /// The events that were read.
-    pub(crate) fn finish(self) -> Events {
+    pub fn finish(self) -> Events {
         self.read
     }
 }

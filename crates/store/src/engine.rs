@@ -1,5 +1,5 @@
-//! The choice of an engine by the place of the database, so that callers do not name one; and the wait
-//! for another process that has the database file open.
+//! The engine of a database file, so that callers do not name one; and the wait for another process that
+//! has the file open. The program chooses the engine of a store on other machines: see [`crate::RemoteEngine`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,13 +9,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
 use crate::contract::Store;
-use crate::etcd::{self, Etcd, EtcdAccess, EtcdSource, EtcdTarget, EtcdUrl, StoreState};
-use crate::fleet::Member;
-use crate::mark::MigrationMark;
 use crate::redb::{self, Redb, RedbRestore};
 #[cfg(doc)]
 use crate::types::Error;
-use crate::types::{Epoch, Limits, Options, Result};
+use crate::types::{Options, Result};
 
 /// How long [`open`] waits for another process that has the database open.
 pub const OPEN_WAIT: Duration = Duration::from_secs(5);
@@ -69,93 +66,6 @@ pub async fn open_within(
             }
             opened => return opened,
         }
-    }
-}
-
-/// A store on other machines, which several servers can share.
-#[derive(Clone, Debug)]
-pub struct RemoteStore {
-    /// Its address.
-    pub url: EtcdUrl,
-    /// How this server proves who it is.
-    pub access: EtcdAccess,
-}
-
-impl RemoteStore {
-    /// Opens the store. Changes nothing.
-    ///
-    /// # Errors
-    /// As for [`Etcd::open`].
-    pub async fn open(&self) -> Result<Arc<dyn Store>> {
-        Ok(Arc::new(Etcd::open(&self.url, &self.access).await?))
-    }
-
-    /// Opens the store to prepare it. If nothing is there, the first transaction creates it.
-    ///
-    /// # Errors
-    /// As for [`Etcd::open`].
-    pub async fn prepare(&self) -> Result<Arc<dyn Store>> {
-        Ok(Arc::new(Etcd::prepare(&self.url, &self.access).await?))
-    }
-
-    /// The sizes that the store accepts.
-    pub fn limits(&self) -> Limits {
-        etcd::LIMITS
-    }
-
-    /// The state of the store. Changes nothing.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for data of something else; those of a store that does not answer.
-    pub async fn state(&self) -> Result<StoreState> {
-        etcd::state(&self.url, &self.access).await
-    }
-
-    /// The servers that are announced on the store.
-    ///
-    /// # Errors
-    /// Those of a store that does not answer.
-    pub async fn members(&self) -> Result<Vec<Member>> {
-        etcd::members(&self.url, &self.access).await
-    }
-
-    /// Begins to fill the store from another store, which is named as on the command line.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if the store is in use, or has a mark of something else.
-    pub async fn begin_target(&self, from: &str) -> Result<EtcdTarget> {
-        EtcdTarget::begin(&self.url, &self.access, from).await
-    }
-
-    /// Checks that the store can be filled from another store. Changes nothing.
-    ///
-    /// # Errors
-    /// As for [`RemoteStore::begin_target`].
-    pub async fn check_target(&self, from: &str) -> Result<()> {
-        let mark = MigrationMark::Unfinished { from: from.to_owned() };
-        self.state().await?.check_target(&mark, &self.url.to_string())
-    }
-
-    /// Begins to fill the store under a mark.
-    pub(crate) async fn begin_target_with(&self, mark: &MigrationMark) -> Result<EtcdTarget> {
-        EtcdTarget::begin_with(&self.url, &self.access, mark).await
-    }
-
-    /// Opens the store to move its data to another store, which is named as on the command line.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if there is no store, or its data was moved elsewhere.
-    pub async fn open_source(&self, to: &str) -> Result<EtcdSource> {
-        EtcdSource::open(&self.url, &self.access, to).await
-    }
-
-    /// Begins a new epoch, after a restore of the database below that no server has noticed. Its revisions are greater
-    /// than `above`; if that is `None`, they are greater than all that any server can have given out.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if there is no store, if a server is announced, or if no revision is left.
-    pub async fn begin_epoch(&self, above: Option<u64>) -> Result<Epoch> {
-        etcd::begin_epoch(&self.url, &self.access, above).await
     }
 }
 

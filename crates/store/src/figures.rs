@@ -1,4 +1,4 @@
-//! What an engine knows about itself: free space, size, and the times of its commits. Metrics report it.
+//! The figures of an engine: free space, size, and the times of its commits. Metrics report them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -68,9 +68,9 @@ pub struct MemberFigures {
 /// How long commits took, as a histogram. One commit is for all transactions that waited together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitTimes {
-    /// The number in each bucket. Each counts what is above the bound of the one before it.
+    /// The commits in each bucket: those above the bound of the previous bucket.
     counts: [u64; BOUNDS.len() + 1],
-    /// All of them together.
+    /// The total time of all commits.
     microseconds: u64,
 }
 
@@ -97,7 +97,7 @@ impl CommitTimes {
 
 /// The counts of commits. Only the committer changes them.
 #[derive(Debug, Default)]
-pub(crate) struct CommitCounters {
+pub struct CommitCounters {
     counts: [AtomicU64; BOUNDS.len() + 1],
     microseconds: AtomicU64,
     failed: AtomicU64,
@@ -105,7 +105,7 @@ pub(crate) struct CommitCounters {
 
 impl CommitCounters {
     /// Counts a commit.
-    pub(crate) fn count(&self, took: Duration) {
+    pub fn count(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = BOUNDS.partition_point(|bound| *bound < took);
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);
@@ -113,12 +113,12 @@ impl CommitCounters {
     }
 
     /// Counts a commit that failed.
-    pub(crate) fn count_failed(&self) {
+    pub fn count_failed(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The times of all commits.
-    pub(crate) fn times(&self) -> CommitTimes {
+    pub fn times(&self) -> CommitTimes {
         CommitTimes {
             counts: std::array::from_fn(|bucket| self.counts[bucket].load(Ordering::Relaxed)),
             microseconds: self.microseconds.load(Ordering::Relaxed),
@@ -126,7 +126,7 @@ impl CommitCounters {
     }
 
     /// How many failed.
-    pub(crate) fn failed(&self) -> u64 {
+    pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::{Error, Result};
+#[cfg(doc)]
+use crate::Error;
+use crate::Result;
 
 /// A server that shares the store with others, as it announces itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +30,8 @@ pub struct Member {
 /// The clock of a server: milliseconds since 1970.
 pub type UnixClock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// What a server tells the others besides its [`Member`], so that each can find out whether they fit together.
+/// The information that a server announces besides its [`Member`], so that each server can find out
+/// whether they fit together.
 #[derive(Clone)]
 pub struct Introduction {
     /// Its external URL, which is the issuer of its tokens. All servers on a store must have the same one.
@@ -84,18 +87,11 @@ pub fn clock_deviation(peers: &[Peer]) -> Option<ClockOffset> {
     })
 }
 
-/// The error of a server whose address another one has.
-pub(crate) fn address_taken(address: &str) -> Error {
-    Error::Invalid(format!(
-        "another server on this store is announced at {address}: give each server an address of its own with \
-         --member-host"
-    ))
-}
-
 /// The servers that share a store.
 #[async_trait]
 pub trait Fleet: Send + Sync {
-    /// Sets what the announcements of this server tell besides its [`Member`]. To be called before [`Fleet::join`].
+    /// Sets the information that this server announces besides its [`Member`]. To be called before
+    /// [`Fleet::join`].
     fn introduce(&self, introduction: Introduction);
 
     /// Announces this server, or announces it anew with other facts. The engine keeps the announcement alive until the

@@ -1,8 +1,9 @@
 //! A remote store that behaves badly, for tests: everything that the contract permits a store behind a network, often.
 //!
-//! It is slow, and its revisions have gaps. Watches lose their connection, and commits end without an outcome. Replaced
-//! values are left out, last changes are unknown, and values must be small. It is restored while servers run. Data is
-//! in memory, and each server has a connection of its own ([`Remote::connect`]).
+//! It is slow, and its revisions have gaps. Watches lose their connection, and commits end without
+//! an outcome. Replaced values are left out, last changes are unknown, and values must be small. It
+//! is restored while servers run. Data is in memory, and each server has its own connection
+//! ([`Remote::connect`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use crate::fleet::address_taken;
 use crate::memory::{Memory, MemoryRestore};
-use crate::published::closed;
 use crate::{
     Batch, ClockOffset, Entry, Epoch, Error, Events, Fleet, Gate, Introduction, Lease, Limits,
     ListRequest, Member, Page, Peer, Position, Replaced, RestoreTarget as _, Result, Snapshot,
@@ -197,7 +196,7 @@ impl Connection {
     }
 
     fn check_open(&self) -> Result<()> {
-        if *self.is_closed.borrow() { Err(closed()) } else { Ok(()) }
+        if *self.is_closed.borrow() { Err(Error::closed()) } else { Ok(()) }
     }
 
     async fn pass_gate(&self) -> Result<()> {
@@ -337,7 +336,7 @@ impl Fleet for Connection {
             other.id != me.id && other.address == me.address && !me.address.is_empty()
         };
         if self.remote.members.borrow().iter().any(has_address) {
-            return Err(address_taken(&me.address));
+            return Err(Error::address_taken(&me.address));
         }
         if let Some(own) = self.introduction.lock().clone() {
             self.remote.introductions.lock().insert(Arc::clone(&me.id), own);
@@ -460,7 +459,7 @@ impl Watch for LossyWatch {
         let mut is_closed = self.is_closed.clone();
         let mut batch = tokio::select! {
             biased;
-            _ = is_closed.wait_for(|closed| *closed) => return Err(closed()),
+            _ = is_closed.wait_for(|closed| *closed) => return Err(Error::closed()),
             batch = self.read() => batch?,
         };
         if self.old == WithOld::No {

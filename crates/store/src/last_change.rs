@@ -1,5 +1,5 @@
-//! The last change under each of some prefixes: what is noted when history is compacted, and the search
-//! in the history that is left. Common to all engines; where the changes come from is up to them.
+//! The last change under each of some prefixes: the notes that a compaction makes, and the search
+//! in the history that is left. Common to all engines; each engine supplies the changes.
 
 use std::ops::ControlFlow;
 
@@ -43,13 +43,13 @@ pub(crate) struct ChangeCollector<'a> {
 }
 
 impl<'a> ChangeCollector<'a> {
-    /// Begins at the revision that is compacted now, with what was noted there.
+    /// Begins at the revision that is compacted now, with the notes made there.
     pub(crate) fn new(prefixes: &'a [String], noted: &NotedChanges, compacted: u64) -> Self {
         let last = prefixes.iter().map(|prefix| noted.last_change(prefix, compacted)).collect();
         Self { prefixes, last }
     }
 
-    /// Notes a change. One whose key cannot be read counts for every prefix.
+    /// Notes a change. A change with an unreadable key counts for every prefix.
     pub(crate) fn see(&mut self, key: Option<&str>, packed: u64) {
         for (prefix, last) in self.prefixes.iter().zip(&mut self.last) {
             if is_under(key, prefix) {
@@ -80,8 +80,8 @@ impl<'a> Search<'a> {
         Self { prefixes, found: vec![None; prefixes.len()], looked_at: 0 }
     }
 
-    /// Looks at a change, which is before all that it has looked at. Breaks when there is nothing left
-    /// to search for. A change whose key cannot be read counts for every prefix.
+    /// Looks at a change, which is before all changes that it has looked at. Breaks when there is
+    /// nothing left to search for. A change with an unreadable key counts for every prefix.
     pub(crate) fn see(&mut self, key: Option<&str>, packed: u64) -> ControlFlow<()> {
         let key = if self.looked_at < SEARCH_CHANGES { key } else { None };
         self.looked_at += 1;
@@ -97,7 +97,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Ends with what was noted when earlier history was compacted.
+    /// Ends with the notes that were made when earlier history was compacted.
     pub(crate) fn finish(self, noted: &NotedChanges, compacted: u64) -> Vec<Position> {
         let of = |(prefix, found): (&String, Option<u64>)| {
             let packed = found.unwrap_or_else(|| noted.last_change(prefix, compacted));

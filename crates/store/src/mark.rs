@@ -1,4 +1,4 @@
-//! The mark of a store whose data is being moved, or was moved: no server starts on it.
+//! The mark of a store that is being moved, or was moved: no server starts on it.
 
 use std::fmt;
 

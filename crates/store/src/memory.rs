@@ -16,7 +16,7 @@ use crate::age::Ages;
 use crate::check::{self, Overhead};
 use crate::cursor::{Cursor, EventsPage};
 use crate::last_change::{ChangeCollector, NotedChanges, Search};
-use crate::published::{Published, closed, wait_for_revision_after};
+use crate::published::{Published, wait_for_revision_after};
 use crate::{
     Batch, Change, Condition, Entry, Epoch, Error, Event, Events, Gate, ListRequest, Page,
     Position, Replaced, RestoreTarget, Result, Snapshot, Store, Txn, Watch, WithOld,
@@ -74,7 +74,7 @@ impl Memory {
         Self { shared: Arc::default() }
     }
 
-    /// An empty store whose transactions leave revisions out.
+    /// An empty store with gaps between the revisions of its transactions.
     pub(crate) fn sparse() -> Self {
         let memory = Self::new();
         memory.shared.state.lock().is_sparse = true;
@@ -89,7 +89,7 @@ pub struct MemoryRestore {
 }
 
 impl MemoryRestore {
-    /// Begins a store whose newest revision is to be the given one.
+    /// Begins a store with the given newest revision.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a revision that no store can have.
@@ -160,7 +160,7 @@ impl Shared {
     /// Locks the state, unless the store is closed.
     fn lock(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.state.lock();
-        if state.is_closed { Err(closed()) } else { Ok(state) }
+        if state.is_closed { Err(Error::closed()) } else { Ok(state) }
     }
 
     /// Runs the gate and commits. The gate may block, so it runs without the lock: reads go on.

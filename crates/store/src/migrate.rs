@@ -5,7 +5,7 @@
 //! nothing else. So the keyring of the source opens the copy, and no value is in plain text on its way. Positions are
 //! copied too. The target begins a new epoch above all of them.
 //!
-//! A copy to etcd compares both stores in key order, and changes only what differs. So it can be interrupted and
+//! A copy to a store on other machines compares both stores in key order, and changes only what differs. So it can be interrupted and
 //! repeated, and a second copy is short. History is not copied: watches from before get
 //! [`Error::Compacted`].
 
@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::task::spawn_blocking;
 
-use crate::etcd::{EtcdTarget, TargetChange};
+use crate::remote::{MigrationTarget, TargetChange};
 use crate::seal::{self, Keyring, Sealed};
 use crate::{CorruptEntry, Entry, Error, Limits, Position, RestoreTarget, Result, engine, limits};
 
@@ -62,7 +62,7 @@ impl EntrySource for StoreEntries {
 
 /// The entries of a target, as they are.
 struct TargetEntries<'a> {
-    target: &'a EtcdTarget,
+    target: &'a dyn MigrationTarget,
     after: Option<Arc<str>>,
 }
 
@@ -84,7 +84,7 @@ impl EntrySource for TargetEntries<'_> {
     }
 }
 
-/// What is to be copied.
+/// The data that is to be copied.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
     /// The values, with the marker of the encryption.
@@ -152,7 +152,7 @@ pub async fn survey(
     }
 }
 
-/// What a copy has done.
+/// The result of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
     /// The values of the source.
@@ -169,7 +169,7 @@ pub struct Copied {
 /// Those of both sides. The call can be repeated then.
 pub async fn copy_to_remote(
     source: &mut dyn EntrySource,
-    target: &mut EtcdTarget,
+    target: &mut dyn MigrationTarget,
     mut report: impl FnMut(u64) + Send,
 ) -> Result<Copied> {
     let mut copied = Copied::default();
@@ -178,8 +178,8 @@ pub async fn copy_to_remote(
     loop {
         wanted.fill(source).await?;
         if found.needs_more() {
-            // What was added comes before everything that is still to be read.
-            let mut rest = TargetEntries { target, after: after.take() };
+            // The added entries come before all entries that are still to be read.
+            let mut rest = TargetEntries { target: &*target, after: after.take() };
             found.fill(&mut rest).await?;
             after = rest.after;
         }
@@ -256,7 +256,7 @@ pub async fn copy_to_path(
     copy_to_new(source, target, report).await
 }
 
-/// What a comparison has found to be equal.
+/// The data that a comparison has found to be equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// The values, with the marker of the encryption.
@@ -271,7 +271,7 @@ pub struct Verified {
 /// [`Error::Corrupt`] names the first key that differs; those of both sides.
 pub async fn verify_remote(
     source: &mut dyn EntrySource,
-    target: &EtcdTarget,
+    target: &dyn MigrationTarget,
     keyring: &Keyring,
     report: impl FnMut(u64) + Send,
 ) -> Result<Verified> {

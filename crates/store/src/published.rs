@@ -25,16 +25,11 @@ pub(crate) async fn wait_for_revision_after(
     loop {
         let newest = *published.borrow_and_update();
         if newest.closed {
-            return Err(closed());
+            return Err(Error::closed());
         }
         if newest.revision > revision {
             return Ok(());
         }
-        published.changed().await.map_err(|_| closed())?;
+        published.changed().await.map_err(|_| Error::closed())?;
     }
-}
-
-/// The error of every operation on a closed store.
-pub(crate) fn closed() -> Error {
-    Error::Unavailable("the store was closed".to_owned())
 }

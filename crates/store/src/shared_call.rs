@@ -1,4 +1,4 @@
-//! A call that all callers who wait for it at one time share.
+//! A call that is shared by all callers that wait for it at one time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,13 @@ use parking_lot::Mutex;
 
 /// One round of the call, shared by all callers that wait for its result.
 struct Round<T> {
-    /// Whether the call has started. It may not see what a later caller has done before.
+    /// Whether the call has started. It may not see the changes that a later caller has made
+    /// before.
     started: Arc<AtomicBool>,
     result: Shared<BoxFuture<'static, T>>,
 }
 
-/// A call whose result counts for each caller that came before it started.
+/// A call with a result for every caller that came before it started.
 ///
 /// A caller never gets the result of a call that started before it came. Callers that come during a call share the next
 /// one.

@@ -15,7 +15,8 @@ pub mod limits {
     pub const CONDITIONS_PER_TXN: usize = 126;
     /// Bytes in a key.
     pub const KEY_BYTES: usize = 1024;
-    /// Bytes in a value, on an engine that takes the most: a 3 MiB request body and room for what the server adds.
+    /// Bytes in a value, on an engine that takes the most: a 3 MiB request body and room for the
+    /// server's additions.
     pub const VALUE_BYTES: usize = 4 * 1024 * 1024;
     /// Bytes of all values in one transaction, on an engine that takes the most.
     pub const TXN_BYTES: usize = 16 * 1024 * 1024;
@@ -30,7 +31,8 @@ pub mod limits {
     pub const ENVELOPE_BYTES: usize = 64;
 }
 
-/// The sizes that an engine accepts, without what a store around it adds ([`limits::ENVELOPE_BYTES`]).
+/// The sizes that an engine accepts, without the bytes that a store around it adds
+/// ([`limits::ENVELOPE_BYTES`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes in a value.
@@ -180,13 +182,13 @@ pub struct ListRequest {
     pub at: Option<u64>,
 }
 
-/// A key whose value is stored, but cannot be read.
+/// A key with a stored value that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorruptEntry {
     /// The key.
     pub key: Arc<str>,
-    /// The position of the last change of this key: what [`Condition::At`] needs to replace or
-    /// delete it.
+    /// The position of the last change of this key. [`Condition::At`] needs it to replace or delete
+    /// the key.
     pub position: Position,
     /// The reason. It never has stored bytes.
     pub reason: String,
@@ -197,12 +199,12 @@ pub struct CorruptEntry {
 pub struct Page {
     /// In key order.
     pub entries: Vec<Entry>,
-    /// Keys of this page whose values are corrupt, in key order; normally none. They count towards
-    /// the page's limit, and the next page starts after the greatest key of both lists.
+    /// Keys of this page with corrupt values, in key order; normally none. They count towards the
+    /// page's limit, and the next page starts after the greatest key of both lists.
     pub corrupt: Vec<CorruptEntry>,
     /// The number of keys under the prefix after the last key of this page.
     pub remaining: u64,
-    /// The revision whose state this is.
+    /// The revision of this state.
     pub revision: u64,
 }
 
@@ -287,7 +289,7 @@ pub struct Txn {
     pub changes: Vec<Change>,
 }
 
-/// What a change replaced.
+/// The value that a change replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Replaced {
     /// Nothing: the key did not exist.
@@ -324,7 +326,7 @@ pub struct Event {
     pub position: Position,
     /// The new value; `None` when the key was removed.
     pub value: Option<Bytes>,
-    /// What the change replaced.
+    /// The value that the change replaced.
     pub replaced: Replaced,
 }
 
@@ -352,7 +354,7 @@ pub struct Batch {
     pub revision: u64,
 }
 
-/// Why a store did not do what it was asked.
+/// Why a store did not perform a call.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// A condition did not hold. Nothing was done.
@@ -381,7 +383,7 @@ pub enum Error {
     /// The values are larger than the engine accepts. Nothing was done.
     #[error("{found} bytes in {of}; the store accepts {limit}{}", advice.map_or_else(String::new, |advice| format!(": {advice}")))]
     TooLarge {
-        /// What is too large: a value or a transaction.
+        /// The kind of the thing that is too large: a value or a transaction.
         of: &'static str,
         /// Its bytes.
         found: usize,
@@ -432,6 +434,21 @@ pub enum Error {
 }
 
 /// A panic in a task of the store. Its message is left out, because it may contain stored values.
+impl Error {
+    /// The error of every operation on a closed store.
+    pub fn closed() -> Self {
+        Self::Unavailable("the store was closed".to_owned())
+    }
+
+    /// The error for a server with an address that another server has announced.
+    pub fn address_taken(address: &str) -> Self {
+        Self::Invalid(format!(
+            "another server on this store is announced at {address}: give each server an address of its own with \
+             --member-host"
+        ))
+    }
+}
+
 impl From<JoinError> for Error {
     fn from(_: JoinError) -> Self {
         Self::Unavailable("a task of the store has panicked".to_owned())

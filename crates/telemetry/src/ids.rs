@@ -43,7 +43,8 @@ pub fn sent_audit_id(headers: &HeaderMap) -> Option<Uuid> {
     Uuid::try_parse(sent).ok().filter(|id| !id.is_nil())
 }
 
-/// The value of a header that is sent once; `None` if it is not there, is sent several times, or is not text.
+/// The value of a header that is sent once; `None` if it is missing, is sent several times, or is
+/// not text.
 fn single(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
@@ -96,9 +97,10 @@ impl RequestIds {
         self.trace = Some(trace);
     }
 
-    /// The header `traceparent` for a request that is sent on behalf of this one. Its parent is the span of this
-    /// request if spans are exported, and else what the client has sent. Without either, the ids come from the
-    /// audit id, and the header says that no span was recorded.
+    /// The header `traceparent` for a request that is sent on behalf of this one. Its parent is the
+    /// span of this request if spans are exported, and otherwise the parent that the client has
+    /// sent. Without either, the ids come from the audit id, and the header says that no span was
+    /// recorded.
     pub fn traceparent(&self) -> String {
         let of_audit_id = || {
             let (_, low) = self.audit_id.as_u64_pair();

@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// What a log has written.
+    /// The bytes that a log has written.
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
 

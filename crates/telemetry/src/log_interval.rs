@@ -54,11 +54,7 @@ impl LogInterval {
 /// Writes a line at a level (`info`, `warn` or `error`), at most once in a minute for each place in the code. With `for`,
 /// it is once for each subject, and 16 times for all of them. The field `left_out` counts the lines in between. Every line
 /// that a request of a client can cause is written by it.
-///
-/// ```
-/// let (cluster, reason) = ("east", "connection refused");
-/// postern_telemetry::log_limited!(warn, for cluster, cluster, "cannot reach a target: {reason}");
-/// ```
+/// For example, `log_limited!(warn, for cluster, cluster, "cannot reach a target: {reason}")`.
 #[macro_export]
 macro_rules! log_limited {
     ($level:ident, for $subject:expr, $($line:tt)+) => {{
@@ -75,6 +71,13 @@ macro_rules! log_limited {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_takes_a_subject_fields_and_text() {
+        let (cluster, reason) = ("east", "connection refused");
+        log_limited!(warn, for cluster, cluster, "cannot reach a target: {reason}");
+        log_limited!(error, "cannot write: {reason}");
+    }
 
     #[test]
     fn one_line_in_a_minute_passes_and_the_others_are_counted() {

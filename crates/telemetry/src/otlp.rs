@@ -40,7 +40,7 @@ pub(crate) struct Exporter(SdkTracerProvider);
 /// A span that has begun; `None` if spans are not exported, or the trace is not sampled.
 pub(crate) struct ActiveSpan(Option<Span>);
 
-/// Sends exports on the runtime of the process: the library exports from a thread of its own.
+/// Sends exports on the runtime of the process: the library exports from a separate thread.
 #[derive(Debug)]
 struct OnRuntime {
     client: Arc<HyperClient<HttpsConnector<HttpConnector>>>,

@@ -1,6 +1,6 @@
-//! What a span measures.
+//! `SpanKind`: the operation that a span measures.
 
-/// What a span measures.
+/// The operation that a span measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpanKind {
     /// A request that this process sends.

@@ -1,4 +1,4 @@
-//! The export of spans to a receiver of the test's own: what arrives, and in whose trace.
+//! The export of spans to a receiver of the test: which spans arrive, and in which trace.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,8 +1,9 @@
 //! Carries the bytes of a tunnel over a WebSocket.
 //!
-//! - A binary message is the next bytes. An empty one says that no more bytes follow in this direction.
-//! - Each end sends an unsolicited pong when it has sent nothing for 20 s (RFC 6455 section 5.5.3). It needs no reply. So
-//!   an end whose own bytes are not taken is still heard, and two ends that are both busy cannot wait for each other.
+//! - A binary message is the next bytes. An empty one is the end of the bytes in this direction.
+//! - Each end sends an unsolicited pong when it has sent nothing for 20 s (RFC 6455 section 5.5.3).
+//!   It needs no reply. So an end with bytes that the other end does not take is still heard, and
+//!   two ends that are both busy cannot wait for each other.
 //! - An end that is ready to receive and hears nothing for 45 s closes the tunnel. While its own user takes no bytes, it
 //!   does not listen, and does not measure.
 
@@ -221,7 +222,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Carrier<S> {
         if !is_flushing && self.sent_at + HEARTBEAT <= now {
             self.send(Message::pong(Bytes::new())).await?;
         }
-        // What is due, but has to wait, is looked at again in a second.
+        // If a heartbeat or a check is due but has to wait, it is tried again in a second.
         let next = |at: Instant| if at > now { at } else { now + Duration::from_secs(1) };
         self.alarm
             .as_mut()

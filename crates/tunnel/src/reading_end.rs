@@ -1,4 +1,4 @@
-//! `ReadingEnd`: a connection whose end is what its reader finds.
+//! `ReadingEnd`: a connection that ends when its reader finds the end.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 #[derive(Debug)]
 pub(crate) struct ReadingEnd<S> {
     inner: S,
-    /// Whether the other end takes no more bytes.
+    /// Whether the other end takes bytes no longer.
     is_deaf: bool,
 }
 

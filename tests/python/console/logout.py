@@ -16,4 +16,17 @@ def a_logout_in_one_tab_is_seen_in_the_other(bench):
     is_over(bench, page, cookie, key)
 
 
-run(a_logout_in_one_tab_is_seen_in_the_other)
+def a_logout_of_an_earlier_session_ends_no_later_one(bench):
+    page, _ = begun(bench, bench.user("late"))
+    other = page.context.new_page()
+    bench.open(other, "/secrets")
+    channel = "new BroadcastChannel('postern-session')"
+    # The channel of the page itself is older, so it hears the message first.
+    page.evaluate(f"() => {{ window.heard = new Promise((done) => ({channel}.onmessage = () => done(true))); }}")
+    other.evaluate(f"() => {channel}.postMessage({{ type: 'logout', session: 'earlier' }})")
+    assert page.evaluate("() => window.heard")
+    bench.until_in(page)
+    page.context.close()
+
+
+run(a_logout_in_one_tab_is_seen_in_the_other, a_logout_of_an_earlier_session_ends_no_later_one)

@@ -1,4 +1,4 @@
-//! The default roles, at a restart: what was taken from them comes back, and who was removed does not.
+//! The default roles, at a restart: removed rules come back, and removed users do not.
 
 use postern_tests::http::Client;
 use postern_tests::objects::{make, secret_path};
@@ -87,7 +87,8 @@ async fn cve_2019_11202_a_deleted_admin_is_not_back_after_a_restart() {
     assert_eq!(read.status, 401, "{}", read.text());
     let read = root.get(&path("users", "admin")).send().await;
     assert_eq!(read.status, 404, "{}", read.text());
-    // The key counts no more with its owner; it is collected in the background, before the restart or after it.
+    // The key is no longer valid without its owner. It is collected in the background, before the
+    // restart or after it.
     let keys = postern_tests::objects::collection("ownedaccesskeys");
     postern_tests::wait::until("the key to be collected", async || {
         let list = root.get(&keys).send().await.expect(200);

@@ -1,5 +1,5 @@
-//! No caller gives more than they hold, nor to users who do not want it. Objects that a rule has
-//! made are the server's to change.
+//! No caller grants more than it holds, nor to users without their consent. Only the server changes
+//! the objects that a rule has created.
 
 use postern_tests::http::{Client, Response};
 use postern_tests::objects::{make, name_of, secret, secret_path, secrets, version_of};
@@ -140,7 +140,7 @@ async fn roles_and_bindings_give_only_what_their_writer_holds() {
     let wider = json!({ "rules": [rule(&["sharedsecrets"], &["delete"])] });
     let one = format!("{}/mine", of("role"));
     assert_refused(&merge(&ada, &one, wider).await, &["not currently held", "delete"]);
-    // A binding gives what its role has, to whomever.
+    // A binding grants the rights of its role to any subject.
     let to = |name: &str, role: &str| binding(name, Some("platform"), role, "platform:user:ada");
     ada.post(&of("rolebinding")).json(&to("own", "mine")).send().await.expect(201);
     let reply = ada.post(&of("rolebinding")).json(&to("all", "writers")).send().await;
@@ -316,8 +316,8 @@ async fn an_objects_roles_go_in_its_own_transaction() {
     assert_eq!(roles_of_rules(&admin).await.len(), 0);
 }
 
-/// The roles of access rules are made with the object: that another writer has just made them is a change of the
-/// object, after which a patch is tried again.
+/// The roles of access rules are made with the object. If another writer has just made them, that
+/// is a change of the object, and the server tries a patch again.
 #[tokio::test]
 async fn access_rules_that_are_written_at_the_same_time_are_all_answered() {
     let server = Server::start().await;

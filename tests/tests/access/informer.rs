@@ -42,7 +42,7 @@ enum Seen {
     Change { revision: u64, is_deleted: bool, name: String },
 }
 
-/// An informer's log, and what it holds.
+/// An informer's log, and the names that it holds.
 #[derive(Debug, Default)]
 struct Informer {
     seen: Vec<Seen>,
@@ -66,12 +66,12 @@ impl Informer {
         self.seen.push(Seen::Change { revision, is_deleted, name });
     }
 
-    /// Checks that at no revision it held what the user might not get then.
+    /// Checks that the informer held no name at a revision at which the user could not get it.
     fn check(&self, timeline: &Timeline) {
         let mut held = Names::new();
         for seen in &self.seen {
             match seen {
-                // A list of revision 0 is one whose revision the client does not tell.
+                // A list of revision 0 is a list without a revision from the client.
                 Seen::List { revision: 0, names } => held.clone_from(names),
                 Seen::List { revision, names } => {
                     let equal = timeline.possible(*revision).any(|state| state.names == *names);
@@ -143,13 +143,13 @@ async fn follow_by_kube_rs(api: Api<DynamicObject>, informer: Shared, config: wa
             Ok(watcher::Event::Delete(object)) => {
                 informer.change(revision(&object), true, name(&object));
             }
-            // The end of a watch: it lists anew.
+            // After the end of a watch, the informer lists again.
             Err(_) => {}
         }
     }
 }
 
-/// An informer by the official Python client, in a process of its own.
+/// An informer by the official Python client, in a separate process.
 async fn follow_by_python(mut process: Child, informer: Shared) {
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     while let Some(line) = lines.next_line().await.unwrap() {
@@ -193,7 +193,7 @@ async fn api_of(server: &Server, client: &Client) -> Api<DynamicObject> {
     Api::namespaced_with(client, "platform", &resource)
 }
 
-/// The administrator, who makes every change, and an account of the changes.
+/// The administrator, which makes every change, and an account of the changes.
 struct World {
     admin: Client,
     random: Random,

@@ -21,7 +21,7 @@ pub(crate) type Names = BTreeSet<String>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     pub(crate) existing: BTreeSet<usize>,
-    /// By secret: is it shared with the user, and with which teams?
+    /// For each secret, whether it is shared with the user, and the teams that it is shared with.
     pub(crate) shares: BTreeMap<usize, (bool, BTreeSet<usize>)>,
     pub(crate) member_of: BTreeSet<usize>,
     /// The teams that are in the group `readers`.
@@ -65,9 +65,9 @@ pub(crate) fn some_below(random: &mut Random, end: usize) -> BTreeSet<usize> {
 /// A state, and between which revisions it began.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// It began after this one.
+    /// The state began after this revision.
     after: u64,
-    /// It began at this one at the latest.
+    /// The state began at this revision at the latest.
     latest: u64,
     /// The secrets that the user might get.
     pub(crate) names: Names,

@@ -1,4 +1,4 @@
-//! Watchers and what they create themselves: their own rights change with it, and their watch goes on.
+//! Watchers that create objects: their own rights change with it, and their watch goes on.
 
 use postern_tests::Server;
 use postern_tests::objects::{make, secret, secret_path, secrets};
@@ -41,7 +41,7 @@ async fn a_watch_may_be_resumed_while_nothing_has_changed_for_its_caller() {
     set(&admin, &secret_path("s1"), json!({ "displayName": "changed" })).await;
     let mut resumed = ada.watch(&secrets("platform"), &since).await;
     assert_eq!(resumed.next().await.unwrap().summary(), "MODIFIED s1");
-    // Meanwhile they were given something: what they listed then is not all that they may read now.
+    // Meanwhile ada got another share, so the earlier list is not complete.
     make_shared(&admin, "s2", json!([to_user("ada", &["get"])])).await;
     let mut too_old = ada.watch(&secrets("platform"), &since).await;
     assert_eq!(crate::access::scene::end_of(&mut too_old).await, 410);

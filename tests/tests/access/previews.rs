@@ -1,4 +1,5 @@
-//! Previews: they say what requests get, and what the requests of a key would get before the key exists.
+//! Previews predict the results of requests, and the results that a key would get before the key
+//! exists.
 
 use postern_tests::http::Client;
 use postern_tests::objects::{GROUP, collection, create, make, secret, secret_path, secrets};
@@ -110,7 +111,7 @@ async fn gets(key: &Client, asked: &Asked) -> bool {
     reply.status < 300
 }
 
-/// A user who may do some things in some places.
+/// A user with some rights in some namespaces.
 async fn world(admin: &Client) -> Client {
     let ada = user(admin, "ada").await;
     make(admin, "users", "bob", json!({})).await;
@@ -371,7 +372,7 @@ async fn previews_are_open_bounded_and_about_the_caller() {
     let server = Server::start().await;
     let admin = server.client();
     make(&admin, "users", "ada", json!({})).await;
-    // A key that may do nothing may ask what it may do.
+    // A key without any right can ask for its rights.
     let nothing = with_key(&admin, "nothing", json!({ "user": "ada", "scope": {} })).await;
     let question = json!({ "verb": "get", "resource": "secrets", "namespace": "platform" });
     let told = preview(
@@ -424,7 +425,7 @@ async fn previews_are_open_bounded_and_about_the_caller() {
     }
 }
 
-/// A session, and a caller who acts as another one, cannot begin a session.
+/// Neither a session nor a caller that impersonates another user can begin a session.
 #[tokio::test]
 async fn a_preview_says_whether_a_session_can_begin() {
     let server = Server::start().await;

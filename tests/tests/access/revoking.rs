@@ -15,7 +15,7 @@ use crate::access::scene::{
 
 const KEYS: &str = "ownedaccesskeys";
 
-/// A server with the user ada and the secret `s1`, and a witness who reads another secret.
+/// A server with the user ada and the secret `s1`, and a witness that reads another secret.
 struct Revocation {
     admin: Client,
     ada: Client,
@@ -36,8 +36,8 @@ impl Revocation {
         Self { admin, ada, witness, _server: server }
     }
 
-    /// Checks that a caller who sees `s1` does not any more when this has been answered: neither by
-    /// the next request nor by a watch that is open.
+    /// Checks that a caller loses its access to `s1` when the change has succeeded. Neither the
+    /// next request nor an open watch shows it then.
     async fn loses(&self, what: &str, caller: &Client, change: impl Future<Output = ()>) -> u16 {
         assert_eq!(code(caller, "s1").await, 200, "{what}: before");
         let mut open = watch(caller).await;

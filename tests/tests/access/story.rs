@@ -1,6 +1,6 @@
 //! The story of the product: a secret is created, shared with a team, read by its members, hidden
-//! from all other users, and taken back. It follows the tutorial, and checks also what the reader
-//! of the tutorial does not see.
+//! from all other users, and taken back. It follows the tutorial, and also checks steps that the
+//! tutorial does not show.
 
 use postern_tests::cli::CliUser;
 use postern_tests::documents::{run, shell_of};
@@ -29,7 +29,7 @@ async fn the_story_in_the_tutorial_is_true() {
     assert_eq!(code(&bob, "db").await, 404);
 }
 
-/// Creates a user who is in the team `shop` or not, and returns a client with their key.
+/// Creates a user, and returns a client with a key of that user.
 async fn user(admin: &Client, name: &str) -> Client {
     make(admin, "users", name, json!({})).await;
     with_key(admin, &format!("{name}-laptop"), json!({ "user": name })).await
@@ -50,7 +50,7 @@ async fn a_secret_is_shared_with_a_team_and_taken_back() {
     make(&admin, "teams", "shop", json!({ "users": ["ada", "bob"] })).await;
     let db = secret_path("db");
     make_secret(&admin, "of-admin").await;
-    // A caller who can have no object of the kind is refused for every name.
+    // A caller that can have no object of the kind gets 403 for every name.
     for name in ["of-admin", "no-such-secret"] {
         assert_eq!(code(&eve, name).await, 403);
     }

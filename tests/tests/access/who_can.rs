@@ -1,5 +1,5 @@
-//! Reviews of access, in a random world: their answers are what the requests themselves get, and `who-can`
-//! lists exactly those for whom a review says that they may, users, teams and access keys.
+//! Reviews of access, in a random world. Their answers match the results of the requests
+//! themselves. `who-can` lists exactly the users, teams and access keys that a review allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ const SECRETS: usize = 4;
 const ROLES: usize = 10;
 const QUESTIONS: usize = 60;
 
-/// Groups that a user is in besides those that everyone is in.
+/// The groups of a user, except the groups of all users.
 type Groups = BTreeMap<String, BTreeSet<String>>;
 
 struct World {
@@ -248,7 +248,8 @@ async fn a_review_says_what_the_request_itself_gets() {
     assert!(allowed > 10 && refused > 10, "{allowed} let through, {refused} not");
 }
 
-/// Callers who may update an object asked an administrator who could read it.
+/// Callers that can update an object would otherwise have to ask an administrator about its
+/// readers.
 #[tokio::test]
 async fn who_may_update_an_object_may_ask_about_it() {
     let server = Server::start().await;
@@ -277,7 +278,8 @@ async fn who_may_update_an_object_may_ask_about_it() {
         let told = client.post(&reviews).json(&about("db")).send().await.expect(201);
         let subjects = told["status"]["subjects"].as_array().unwrap();
         assert!(subjects.iter().any(|one| one["kind"] == "User" && one["name"] == "ada"), "{told}");
-        // About others, and about all, it takes a role. An object that is not there is like one of others.
+        // Questions about other objects, and about all objects, need a role. A missing object is
+        // like an object of another owner.
         for other in [about("other"), about("")] {
             assert_eq!(client.post(&reviews).json(&other).send().await.status, 403);
         }

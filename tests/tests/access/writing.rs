@@ -1,4 +1,5 @@
-//! Writing without reading: a pipeline can set what it may not read, and learns nothing by it.
+//! Writing without reading: a pipeline can set values that it cannot read, and learns nothing by
+//! it.
 
 use postern_tests::Server;
 use postern_tests::objects::{secret, secret_path, secrets, value_of, version_of};
@@ -54,7 +55,7 @@ async fn who_may_patch_and_not_get_sees_no_data() {
         }
     }
     assert_eq!(value_of(&admin.get(&one).send().await.expect(200)), "two", "it was written");
-    // Each of these would say what is there.
+    // Each of these operations would reveal the stored value.
     for operation in [
         json!({ "op": "test", "path": "/spec/data/value", "value": ONE }),
         json!({ "op": "test", "path": "/spec/data/value", "value": TWO }),
@@ -94,7 +95,7 @@ async fn who_may_create_and_not_get_sees_no_data_of_others() {
     let admin = server.client();
     let makes = json!([rule(&["sharedsecrets"], &["create", "delete", "deletecollection"])]);
     allow(&admin, "makers", Some("platform"), makes, "makers").await;
-    // A subject owns nothing, so it may not even get what it has made.
+    // A subject owns nothing, so it may not even get the objects that it has created.
     let robot = json!({ "subject": "robot", "groups": ["makers"] });
     let robot = with_key(&admin, "robot", robot).await;
     for query in ["?dryRun=All", ""] {
@@ -107,7 +108,7 @@ async fn who_may_create_and_not_get_sees_no_data_of_others() {
     let again = robot.post(&secrets("platform")).json(&secret("s1", "two")).send().await;
     assert_eq!(again.status, 409, "who may create learns that a name is taken");
     assert!(!again.text().contains(ONE) && !again.text().contains(TWO));
-    // A deletion answers with what it deletes, where that lingers.
+    // The response to a deletion contains the object if a finalizer keeps it.
     let held = json!({ "metadata": { "finalizers": ["example.com/held"] } });
     merge(&admin, &secret_path("s1"), held).await.expect(200);
     let deleted = robot.delete(&secret_path("s1")).send().await;

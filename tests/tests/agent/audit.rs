@@ -1,5 +1,5 @@
-//! The decisions of an agent are in the audit log of the central server, also those that it made
-//! while the central server was away.
+//! The decisions of an agent are in the audit log of the central server, even if it made them while
+//! the central server was away.
 
 use std::collections::BTreeSet;
 
@@ -150,7 +150,8 @@ async fn unauthenticated_clients_keep_no_record_of_others_from_the_central_serve
     agent.stop().await;
 }
 
-/// Whatever is in a list that the central server refuses, every other record of it arrives.
+/// One record that the central server refuses does not keep the other records of its list from
+/// arriving.
 #[tokio::test]
 async fn a_record_that_the_central_server_refuses_keeps_no_other_from_it() {
     let (central, member, home) = (Central::new().await, member().await, Home::new());

@@ -1,5 +1,6 @@
-//! What an agent may send in its tunnel that is no answer. Its own callers get an error, in time; no other cluster and
-//! no other caller gets anything of it.
+//! Messages that an agent may send in its tunnel and that are no response. The callers of the
+//! agent's cluster get an error in time. Callers of other clusters, and all other callers, get
+//! nothing of it.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ enum When {
     Asked,
 }
 
-/// What the agent says.
+/// The message of the agent.
 enum Said {
     Bytes(Vec<u8>),
     Text,
@@ -41,11 +42,11 @@ fn answer(more: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// An agent that says that it does not accept the token. The text then names the clocks: a server whose clock is wrong issues
-/// tokens that no agent accepts.
+/// An agent that reports a rejected token. The error then names the clocks, because a server with a
+/// wrong clock issues tokens that no agent accepts.
 const REJECTED: &str = "a rejected token";
 
-/// What the agent says, when, and the statuses that its own caller may get.
+/// A message of the agent, its moment, and the statuses that its own caller may get.
 type Hostile = (&'static str, When, Said, &'static [u16]);
 
 fn hostile() -> Vec<Hostile> {
@@ -126,7 +127,7 @@ async fn answer_honestly(mut tunnel: RawTunnel) {
     }
 }
 
-/// One hostile agent in front of a cluster of its own, and one request to it.
+/// One hostile agent in front of a separate cluster, and one request to that cluster.
 async fn trial(
     ada: Client,
     (mallory, cluster): (Client, String),

@@ -1,4 +1,4 @@
-//! A cluster whose only way is the tunnel of its agent, as the issuer of tokens of its workloads.
+//! A cluster that only its agent's tunnel reaches, as the issuer of tokens of its workloads.
 
 use postern_tests::http::Response;
 use postern_tests::identity_provider::{

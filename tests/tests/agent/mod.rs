@@ -1,5 +1,5 @@
-//! The agent of a connected cluster, which is a server of ours: what it lets through, also while the central
-//! server is down, and what it refuses.
+//! The agent of a connected cluster, which is a Postern server. The tests check the requests that
+//! it lets through and the requests that it refuses, also while the central server is down.
 
 mod audit;
 mod hostile_agents;
@@ -48,7 +48,7 @@ async fn the_agent_goes_on_without_the_central_server_and_learns_of_revocations_
     agent.client(&first).get(&secrets).send().await.expect(200);
     agent.client(&of_eve).get(&secrets).send().await.expect(403);
 
-    // While the agent does not hear of it, ada's key is disabled.
+    // Before the agent learns of it, ada's key is disabled.
     central.start().await;
     set(&central.admin(), &path("ownedaccesskeys", "ada-key"), json!({ "disabled": true })).await;
     let watch = agent.client(&second);
@@ -100,7 +100,7 @@ async fn what_is_no_good_token_for_this_cluster_is_refused_and_only_the_log_says
         let said = agent.client(&text).get(&secrets).send().await.expect(401);
         assert_eq!(said["message"], "Unauthorized", "{why}");
     }
-    // The agent knows no access keys, and says what it takes.
+    // The agent knows no access keys, and names the tokens that it accepts.
     let said = agent.client(central.ada.token()).get(&secrets).send().await.expect(401);
     assert!(said["message"].as_str().unwrap().contains("endpoint token"), "{said}");
     let logged = agent.logged();
@@ -273,7 +273,7 @@ async fn cve_2026_4740_and_2024_9779_the_key_of_an_agent_is_for_its_own_cluster_
     let other = again().await;
     assert!(other.header("etag").unwrap() != tag && other.text().contains("platform:user:eve"));
     other.expect(200);
-    // That it is there, the answer does not tell.
+    // The response does not tell that the object exists.
     for hidden in [config("other"), path("clusters", "other")] {
         agent.get(&hidden).send().await.expect(404);
     }
@@ -283,7 +283,7 @@ async fn cve_2026_4740_and_2024_9779_the_key_of_an_agent_is_for_its_own_cluster_
     }
     let labels = json!({ "metadata": { "labels": { "a": "b" } } });
     agent.patch(&path("clusters", "other"), "merge-patch", &labels).send().await.expect(404);
-    // Of its own cluster, it changes the direct endpoint alone.
+    // The agent can change only the direct endpoint of its cluster object.
     agent.patch(&path("clusters", "member"), "merge-patch", &labels).send().await.expect(403);
     let endpoint = json!({ "platform.sh/direct-cluster-endpoint": "127.0.0.1:1" });
     let endpoint = json!({ "metadata": { "annotations": endpoint } });
@@ -327,7 +327,7 @@ async fn what_a_space_does_not_reach_a_review_of_access_denies() {
         status["resourceRules"].as_array().unwrap().len()
     };
     assert!(rules("platform").await > 0 && rules("default").await == 0);
-    // kubectl asks in protobuf, and in nothing else.
+    // kubectl sends these reviews only in protobuf.
     let file = write_kubeconfig(&agent, &home, space, &token);
     let can_i = async |arguments: &[&str]| {
         let mut command = member.kubectl().command(&[&["auth", "can-i"], arguments].concat());

@@ -64,7 +64,7 @@ async fn a_cluster_says_whether_its_agent_may_impersonate() {
     agent.ready().await;
     agent.stop().await;
 
-    // A cluster that is not there is another thing than one that refuses.
+    // A cluster that does not respond has another reason than a cluster that refuses.
     let kubeconfig = home.path().join("gone");
     std::fs::copy(member.home().kubeconfig(), &kubeconfig).unwrap();
     member.stop().await;

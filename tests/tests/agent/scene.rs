@@ -20,7 +20,7 @@ pub(crate) const CLUSTER: &str = "/kubernetes/cluster";
 pub(crate) struct Central {
     pub(crate) server: Option<Server>,
     pub(crate) home: Home,
-    /// The address that the agent knows, whatever port the server has.
+    /// The address that the agent knows. It stays the same if the port of the server changes.
     pub(crate) relay: Relay,
     pub(crate) ada: Client,
     pub(crate) eve: Client,
@@ -54,7 +54,7 @@ impl Central {
         create_cluster(self.server.as_ref().expect("the central server runs"), name).await
     }
 
-    /// Stops the server. Only what needs no central server goes on.
+    /// Stops the server. The parts that need no central server go on.
     pub(crate) async fn stop(&mut self) {
         self.relay.disconnect();
         self.server.take().expect("it runs").stop().await;
@@ -116,7 +116,7 @@ pub(crate) async fn start_agent_with(
     more.iter().fold(setup, AgentSetup::argument).launch().await
 }
 
-/// How an agent is started whose cluster is reached by this kubeconfig.
+/// The setup of an agent. This kubeconfig reaches its cluster.
 pub(crate) fn agent_setup(central: &Central, upstream: &Path, home: &Home) -> AgentSetup {
     let known = Kubeconfig::read(&central.home.kubeconfig()).unwrap();
     let server = format!("https://127.0.0.1:{}", central.relay.port());

@@ -1,4 +1,4 @@
-//! The size of endpoint tokens: which groups they have, and what the 422 of a longer one says.
+//! The size of endpoint tokens: the groups in them, and the 422 for a token that is too long.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;

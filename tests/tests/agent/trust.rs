@@ -1,4 +1,5 @@
-//! Whom an agent trusts, and who trusts an agent behind an ingress that ends TLS.
+//! The trust between agents and servers: the authority that an agent trusts, and the clients of an
+//! agent behind an ingress that ends TLS.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::agent::scene::{CLUSTER, Central, SECRETS, agent_setup, member, start_agent_with};
 
-/// An ingress: it ends TLS with a certificate of its own, and speaks TLS with the agent.
+/// An ingress: it ends TLS with its own certificate, and speaks TLS with the agent.
 async fn ingress(listener: TcpListener, tls: TlsAcceptor, agent: String, authority: Vec<u8>) {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&authority).unwrap()).unwrap();

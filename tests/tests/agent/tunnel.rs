@@ -203,7 +203,8 @@ impl Central {
     }
 }
 
-/// A cluster whose answers repeat the end of the path of their request. Requests follow each other on a connection.
+/// A cluster that puts the end of the request's path into each response. Requests follow each other
+/// on a connection.
 async fn echo() -> TlsServer {
     TlsServer::start(|mut stream| async move {
         loop {
@@ -247,8 +248,8 @@ fn kubeconfig_of(server: &TlsServer, home: &Home) -> std::path::PathBuf {
     kubeconfig.write(&home.path().join("echo.kubeconfig"))
 }
 
-/// Sends requests one after the other, each with a word of its own, and returns how many were answered. An answer with
-/// another word fails the test.
+/// Sends requests one after the other, each with its own word. The result is the number of
+/// responses. A response with another word fails the test.
 async fn ask(client: Client, worker: u32, count: u32) -> u32 {
     let (mut answered, mut open) = (0, None);
     for number in 0..count {
@@ -356,7 +357,7 @@ async fn heavy_a_stopped_agent_is_noticed_within_45_seconds() {
     agent.stop().await;
 }
 
-/// Many streams at once, each in a tunnel of its own: the agent opens as many as are needed.
+/// Many streams at once, each in its own tunnel: the agent opens as many as are needed.
 #[tokio::test]
 async fn the_number_of_tunnels_follows_the_number_of_streams() {
     let (central, member, home) = (Central::new().await, member().await, Home::new());

@@ -1,4 +1,5 @@
-//! Who may open a tunnel: the agent of a cluster, for its own cluster alone, for as long as its key is valid.
+//! The right to open a tunnel: the agent of a cluster has it, for its own cluster alone, for as
+//! long as its key is valid.
 
 use postern_tests::http::Client;
 use postern_tests::objects::make;
@@ -45,14 +46,14 @@ async fn only_the_agent_of_a_cluster_opens_a_tunnel_to_it() {
     make(&admin, "clusters", "other", json!({})).await;
     let agent = admin.with_token(&central.agent_key);
     assert_eq!(ask(&agent, "member").await.0, 101);
-    // Of another cluster it learns not even that there is one.
+    // The agent does not even learn that another cluster exists.
     assert_eq!(ask(&agent, "other").await.0, 404);
     assert_eq!(ask(&agent, "nowhere").await.0, 404);
     // The administrator holds every verb, and is no agent.
     let (code, why) = ask(&admin, "member").await;
     assert_eq!(code, 403, "{why}");
     assert!(why.contains("agent:member"), "{why}");
-    // ada may use the cluster and not get it, so it is not there.
+    // ada may use the cluster and not get it, so the response is 404.
     assert_eq!(ask(&central.ada, "member").await.0, 404);
     // A user with the role of agents is none, either.
     let bob = user(&admin, "bob").await;

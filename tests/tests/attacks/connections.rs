@@ -123,7 +123,7 @@ async fn heads_that_come_byte_by_byte() {
     attack("slow heads over HTTP/1.1", &scene, &victims, open).await;
 }
 
-/// The beginning of a handshake, whose rest never comes.
+/// The beginning of a handshake that never ends.
 async fn slow_handshake(client: Client, end: Instant) -> Option<Duration> {
     let mut stream = tokio::time::timeout_at(end.into(), client.tcp()).await.ok()?.ok()?;
     let opened = Instant::now();
@@ -145,7 +145,7 @@ async fn handshakes_that_do_not_go_on() {
 /// Makes the bytes of a turn, from its number.
 type Piece = fn(&Client, u32) -> Vec<u8>;
 
-/// Sends pieces on connections whose answers are read, and opens another when the server
+/// Sends pieces on connections and reads the responses. Opens another connection when the server
 /// has closed one.
 async fn flood(scene: &Scene, client: &Client, piece: Piece) {
     let client = client.clone();
@@ -159,7 +159,7 @@ async fn flood(scene: &Scene, client: &Client, piece: Piece) {
                 if frames.send(&piece(&client, turn)).await.is_err() {
                     return;
                 }
-                // Two of the four never read what comes back.
+                // Two of the four never read the responses.
                 if worker % 2 == 0 {
                     let mut streams = Streams::default();
                     let read = frames.until_closed(&mut streams);
@@ -195,7 +195,7 @@ fn rapid_resets(client: &Client, turn: u32) -> Vec<u8> {
     (0..FRAMES).flat_map(one).collect()
 }
 
-/// The head of one request that goes on for ever.
+/// The head of one request that never ends.
 fn continuations(client: &Client, turn: u32) -> Vec<u8> {
     let block = fields(&[("x-more", &"x".repeat(8_000))]);
     if turn > 0 {

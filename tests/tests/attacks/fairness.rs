@@ -1,4 +1,4 @@
-//! One owner who asks for much more than their share, while twenty others ask for little.
+//! One owner that sends many more requests than its share, while twenty others send few.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use crate::attacks::victims::Victims;
 const OTHERS: usize = 20;
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// How much slower the others may get while one owner sends ten times what can be carried.
+/// The highest slowdown of the others while one owner sends ten times the capacity of the server.
 const SLOWDOWN_BY_ONE_OWNER: f64 = 2.0;
 
 /// Places for reads and for writes: few, so that few clients are ten times as many.
@@ -62,7 +62,7 @@ async fn slow_bodies_take_no_places_of_others() {
     hold("200 slow bodies of one owner", &scene, &victims, SLOWDOWN, attack).await;
 }
 
-/// Sends all of a large body but its end, and waits for what the server makes of it.
+/// Sends all of a large body but its end, and waits for the server's response.
 async fn unfinished_body(client: Client) {
     let body = vec![b' '; LARGE_BODY_BYTES];
     let kind = "application/json";

@@ -1,4 +1,4 @@
-//! HTTP/2 as frames (RFC 9113), written by hand: what a client library would never send.
+//! HTTP/2 as frames (RFC 9113), written by hand, because a client library would never send them.
 
 use std::time::Duration;
 
@@ -157,7 +157,7 @@ impl Frames {
     }
 
     /// Reads until the connection ends, and sends nothing but answers to PING and SETTINGS.
-    /// `streams` is up to date whenever the caller gives up.
+    /// `streams` is up to date even if the caller stops early.
     pub(crate) async fn until_closed(&mut self, streams: &mut Streams) {
         while let Some(read) = self.next().await {
             let reply = match read.kind {
@@ -200,7 +200,7 @@ fn status_of(block: &[u8]) -> Option<u16> {
     if (0x88..=0x8e).contains(&first) {
         return Some(indexed[usize::from(first - 0x88)]);
     }
-    // A literal whose name is that of one of these entries.
+    // A literal with the name of one of these entries.
     matches!(first & 0x0f, 8..=14).then_some(())?;
     let length = usize::from(block.get(1)? & 0x7f);
     let text = block.get(2..2 + length)?;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use postern_tests::http::{Client, Connection, Request, Response};
 use tokio::task::JoinSet;
 
-/// How many answers there were, by their status; 0 is for what got none.
+/// The numbers of responses by their status. 0 stands for requests without a response.
 pub(crate) type Statuses = BTreeMap<u16, usize>;
 
-/// The pause after a failure, so that an attacker who is shut out does not only burn time.
+/// The pause after a failure, so that a rejected attacker does not only burn time.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Connections, the requests on each, and how long they are sent.
@@ -40,7 +40,7 @@ where
     tasks.join_all().await;
 }
 
-/// Sends requests as fast as answers come, whatever the answers are.
+/// Sends requests as fast as responses come, regardless of their status.
 pub(crate) async fn hammer<M>(client: &Client, load: Load, make: M) -> Statuses
 where
     M: for<'a> Fn(&'a Client) -> Request<'a> + Clone + Send + Sync + 'static,

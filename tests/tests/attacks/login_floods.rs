@@ -1,5 +1,5 @@
-//! Floods of logins: a client without a credential sends slowly, fails often, or repeats what is refused. The count of
-//! others' requests that are admitted stays the same: all of them.
+//! Floods of logins: a client without a credential sends slowly, fails often, or repeats rejected
+//! requests. The server still admits all requests of the other clients.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Logins {
         Self { scene, provider }
     }
 
-    /// The requests of others, each from an address of its own.
+    /// The requests of other clients, each from its own address.
     fn others(&self) -> Others {
         let token = self.provider.token(&json!({
             "aud": format!("{EXTERNAL}/auth/token"), "sub": "repo:shop", "repository_id": "4711",
@@ -143,7 +143,7 @@ fn address(network: u8, number: usize) -> IpAddr {
     Ipv4Addr::new(127, network, 0, u8::try_from(number).expect("few addresses")).into()
 }
 
-/// 52 connections, whose bodies do not arrive, and as many paths as have a body.
+/// 52 connections with bodies that do not arrive, on all paths that accept a body.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_bodies_without_a_credential() {
     let logins = Logins::start(&[]).await;

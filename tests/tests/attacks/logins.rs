@@ -28,7 +28,8 @@ const START: &str = "/auth/oidc/corp/start?return=/ui/secrets";
 /// The type of bodies with a form.
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// Calls before the memory is measured: what is made once, such as the buffers of each thread, is there then.
+/// Calls before the memory is measured. They allocate everything that is allocated once, such as
+/// the buffers of each thread.
 const WARM_UP: u32 = 4_000;
 
 /// The most memory that the calls may take, in MB.
@@ -42,7 +43,7 @@ async fn make_connector(scene: &Scene, provider: &IdentityProvider) {
     make(&scene.admin, "connectors", "corp", spec).await;
 }
 
-/// An address of its own for each caller: logins are limited by address.
+/// A separate address for each caller, because logins are limited by address.
 fn address(number: u32) -> IpAddr {
     let [_, _, high, low] = number.to_be_bytes();
     Ipv4Addr::new(127, 9, high, low).into()
@@ -108,7 +109,7 @@ async fn calls_without_a_key_store_nothing() {
     assert!(grown <= MEMORY_MB, "{grown} MB");
 }
 
-/// How a provider fails, and what it answers then.
+/// The ways in which a provider fails, each with its response.
 fn failures() -> Vec<(&'static str, Raw)> {
     let metadata = "https://169.254.169.254/latest/meta-data".to_owned();
     vec![
@@ -124,7 +125,7 @@ async fn providers_that_fail() {
     let scene = Scene::start(&["--allow-local-upstreams"]).await;
     let victims = Victims::new(&scene).await;
     for (name, failure) in failures() {
-        // A connector to another issuer: what is known of one counts for a day.
+        // A connector to another issuer, because the metadata of one issuer is cached for a day.
         let provider = IdentityProvider::start().await;
         provider.set(|state| {
             for path in ["/.well-known/openid-configuration", "/keys", "/token"] {

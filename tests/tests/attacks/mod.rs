@@ -1,8 +1,9 @@
-//! Attacks on the availability of the server, each held to figures: while it runs, others are served.
+//! Attacks on the availability of the server, each held to figures: while it runs, other clients
+//! are served.
 //!
-//! Every file is one family of attacks, from the side of a stranger or an ordinary user. The short
-//! form checks what does not depend on the speed of the machine. `cargo xtask test --attacks` runs the
-//! full form on a release build, and holds it to times as well.
+//! Every file is one family of attacks, by an unauthenticated client or an ordinary user. The short
+//! form checks the results that do not depend on the speed of the machine. `cargo xtask test
+//! --attacks` runs the full form on a release build, and holds it to times as well.
 
 mod frames;
 mod load;

@@ -77,7 +77,7 @@ async fn keys_that_are_made_at_once_are_counted_too() {
     assert_eq!(list["items"].as_array().map(Vec::len), Some(5));
 }
 
-/// Checks that a refusal says what the limit is.
+/// Checks that a refusal names the limit.
 fn says_which_limit(reply: &Response, status: u16, limit: &str) {
     assert_eq!(reply.status, status, "{}", reply.text());
     let text = failure(reply);
@@ -99,7 +99,7 @@ async fn bytes_written_are_counted_for_the_owner() {
         client.patch(&key_path(name), "merge-patch", &patch).send().await
     };
     let mut refused = None;
-    // Twice what may be written. A slow machine needs less than a minute for it.
+    // Twice the allowed writes. A slow machine needs less than a minute for it.
     for number in 0..2 * WRITE_BYTES / 30_000 {
         let reply = rewrite(&mallory, "mallory-key", number).await;
         if reply.status != 200 {

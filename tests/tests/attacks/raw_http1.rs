@@ -1,5 +1,5 @@
-//! HTTP/1.1 as bytes over TLS: what is sent is exactly what a test gives, and what comes back is
-//! read no further than the end of one answer.
+//! HTTP/1.1 as bytes over TLS: the client sends a test's bytes unchanged, and reads no further than
+//! the end of one response.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Over HTTP/1.1 every refusal arrives, whatever body the request has and however it is sent, and a
-//! connection ends only after an answer that announced it.
+//! Over HTTP/1.1 every refusal arrives, for every body of a request and every way to send it. A
+//! connection ends only after a response that announced it.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ struct Case {
 struct Manner {
     bytes: usize,
     framing: Framing,
-    /// Whether the head goes out in a write of its own.
+    /// Whether the head goes out in a separate write.
     apart: bool,
 }
 
@@ -53,8 +53,8 @@ fn manners(bodies: &[usize]) -> Vec<Manner> {
     manners
 }
 
-/// Sends one request on a connection, or on a new one, and checks what comes back. Returns the
-/// connection if it can be used again.
+/// Sends one request on a connection, or on a new one, and checks the response. The result is the
+/// connection, if it can be used again.
 async fn exchange(case: &Case, manner: Manner, wire: Option<Wire>) -> Result<Option<Wire>, String> {
     let Manner { bytes, framing, apart } = manner;
     let body = vec![b' '; bytes];

@@ -70,8 +70,8 @@ impl Scene {
         self.form.pick(Duration::from_secs(2), Duration::from_secs(12))
     }
 
-    /// How long an attack lasts that waits for the server to close what it holds: longer than the
-    /// half minute that the server gives.
+    /// The duration of an attack that waits for the server to close its connections. It is longer
+    /// than the half minute that the server allows.
     pub(crate) fn holding(&self) -> Duration {
         self.form.pick(Duration::from_secs(4), Duration::from_secs(45))
     }

@@ -1,4 +1,5 @@
-//! Clients that ask and do not read: what waits for them is bounded, and reset in the end.
+//! Clients that send requests and do not read: the responses that wait for them are bounded, and
+//! reset in the end.
 
 use std::time::Duration;
 
@@ -27,9 +28,9 @@ const LARGE_SECRET_BYTES: usize = 900_000;
 /// A request that is sent repeatedly on one connection.
 #[derive(Clone)]
 struct Asked {
-    /// Whose key comes with the first request: more are let in when it is valid.
+    /// The client with the key of the first request. A valid key allows more connections.
     first: Client,
-    /// Whose key comes with all others.
+    /// The client with the key of all other requests.
     client: Client,
     path: String,
     accept: &'static str,
@@ -121,7 +122,8 @@ async fn watches_in_yaml_that_are_not_read() {
     let path = format!("{}?watch=true", secrets("platform"));
     // Without any room nothing would be made.
     let asked = Asked { path, window: 1, ..Asked::lists(client, "application/yaml") };
-    // The first event of each is made when those before it have made room: what waits is reset by and by.
+    // The server makes the first event of a watch when earlier watches have made room. It resets
+    // the waiting responses one after the other.
     let time = scene.form.pick(scene.holding(), 2 * scene.holding() + scene.holding() / 2);
     let attack = many_without_window(&asked, 4, time);
     let name = "1000 unread watches in YAML";

@@ -54,7 +54,7 @@ async fn tunnels_without_end() {
     let (flooded, other) = (cluster(&scene, "flooded").await, cluster(&scene, "other").await);
     let most = Arc::new(AtomicUsize::new(0));
     let attack = async {
-        // What is open stays open.
+        // Open tunnels stay open.
         let mut held = Vec::new();
         for number in 0..=MAX_OF_CLUSTER {
             match flooded.tunnel("flooded", &format!("agent-{}", number % 50)).await {

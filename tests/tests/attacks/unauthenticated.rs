@@ -1,4 +1,4 @@
-//! Those who have no valid key, and never stop asking.
+//! Clients without a valid key that never stop sending requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

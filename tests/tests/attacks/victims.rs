@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::attacks::scene::{Scene, key_path};
 use postern_tests::Form;
 
-/// How long anybody waits for an answer before it counts as none: far longer than any machine needs.
+/// The longest wait for a response, after which the request has failed. No machine needs this long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes a request about an access key. The number is a new one for each.
@@ -49,7 +49,7 @@ pub(crate) struct Interval {
     pub(crate) writes: Seen,
 }
 
-/// Those who are to be served.
+/// The clients that the server must serve.
 pub(crate) struct Victims {
     probes: [Vec<Probe>; 4],
 }
@@ -95,7 +95,7 @@ impl Interval {
 const OPERATOR_PERIOD: Duration = Duration::from_millis(100);
 
 impl Victims {
-    /// Prepares one ordinary user who reads and writes fifty times a second each, next to the
+    /// Prepares one ordinary user that reads and writes fifty times a second each, next to the
     /// administrator and the probe of liveness.
     pub(crate) async fn new(scene: &Scene) -> Self {
         Self::of(scene, 1, Duration::from_millis(20)).await
@@ -168,7 +168,7 @@ fn threads() -> Vec<Pid> {
 /// Lowers the priority of threads, and of those that they start from now on.
 fn give_way(threads: &[Pid]) {
     for thread in threads {
-        // One that has ended needs no lower priority.
+        // A thread that has ended needs no lower priority.
         let _ = setpriority_process(Some(*thread), NICENESS);
     }
 }

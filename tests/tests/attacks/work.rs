@@ -131,7 +131,7 @@ async fn large_yaml_bodies() {
     hold("YAML bodies of 3 MiB", &scene, &victims, SLOWDOWN, attack).await;
 }
 
-/// JSON bodies whose values are many, deep, or wide.
+/// JSON bodies with many, deep, or wide values.
 fn json_bodies() -> [String; 4] {
     let groups = format!(r#"{{"spec":{{"groups":[{}"a"]}}}}"#, r#""a","#.repeat(LARGE_BYTES / 4));
     let lists = format!("[{}[]]", "[],".repeat(LARGE_BYTES / 3 - 4));

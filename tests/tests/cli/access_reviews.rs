@@ -1,4 +1,4 @@
-//! Access reviews: `can-i` and `who-can`, whose answers are the server's decisions.
+//! Access reviews: the answers of `can-i` and `who-can` are the server's decisions.
 
 use postern_tests::Server;
 use postern_tests::cli::CliUser;

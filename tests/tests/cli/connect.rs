@@ -1,4 +1,5 @@
-//! `postern connect`: contexts for kubectl that lead to a cluster and to what is in it.
+//! `postern connect`: contexts for kubectl that lead to a cluster, its virtual clusters and its
+//! spaces.
 
 use std::path::Path;
 
@@ -14,7 +15,7 @@ use super::{admin, authority, url};
 /// A manifest in the repository.
 const MANIFEST: &str = "examples/sharedsecret.yaml";
 
-/// A central server, a cluster behind it, and ada, who is logged in.
+/// A central server, a cluster behind it, and the user ada with a login.
 struct Scene {
     central: Server,
     member: Server,
@@ -106,7 +107,7 @@ async fn without_a_direct_endpoint_a_context_leads_through_the_gateway() {
     );
     assert_eq!(std::fs::read_to_string(&kubeconfig).unwrap(), before, "nothing was written");
 
-    // Without a verb, who gets a share of a cluster may see and use it.
+    // A share of a cluster without a verb allows its user to see and use the cluster.
     scene.admin.ok(&["share", "cluster", "member", "--user", "ada"]).await;
     let typo = ada.fails(1, &["connect", "cluster", "membre"]).await;
     assert!(typo.contains("did you mean member"), "{typo}");
@@ -204,7 +205,7 @@ async fn a_direct_endpoint_is_reached_by_tokens_that_kubectl_has_made() {
     let got = scene.kubectl(&kubeconfig, &secrets).await;
     assert!(got.ok && got.err.contains("No resources found"), "{got:?}");
     assert!(agent.logged().contains("let through"), "it went by the agent");
-    // The oldest kubectl, and one whose kubeconfig says `v1`.
+    // The oldest kubectl, and a kubectl with `v1` in its kubeconfig.
     let old = scene.central.kubectl().command_of(&Kubectl::oldest_program(), &secrets);
     let v1 = std::fs::read_to_string(&kubeconfig).unwrap().replace("k8s.io/v1beta1", "k8s.io/v1");
     let v1 = scene.ada.file("v1.yaml", v1);
@@ -260,7 +261,8 @@ async fn a_direct_endpoint_is_reached_by_tokens_that_kubectl_has_made() {
     agent.stop().await;
 }
 
-/// A user who may use a cluster, and not read it, learns its endpoint from a project that lists it.
+/// A user that may use a cluster, and not read it, learns its endpoint from a project that lists
+/// it.
 #[tokio::test]
 async fn who_may_not_read_a_cluster_finds_its_endpoint_by_a_project() {
     let scene = Scene::new(false).await;
@@ -277,7 +279,7 @@ async fn who_may_not_read_a_cluster_finds_its_endpoint_by_a_project() {
     );
     assert!(output.text().contains("/kubernetes/cluster/member"), "{}", output.text());
 
-    // One project that does not list it for them, and one that does.
+    // One project does not list the cluster for ada, and one does.
     scene.admin.ok(&["create", "project", "o", "--member", "user/ada"]).await;
     make_space(&scene).await;
     let access = json!([{ "verbs": ["get"], "subresources": ["clusters"], "users": ["ada"] }]);
@@ -295,7 +297,7 @@ async fn who_may_not_read_a_cluster_finds_its_endpoint_by_a_project() {
     let secrets = ["get", "sharedsecrets", "-n", "platform"];
     let got = scene.kubectl(Path::new(&written), &secrets).await;
     assert!(got.ok && got.err.contains("No resources found"), "{got:?}");
-    // It is how to get there, and nothing else that is written about the cluster.
+    // The list contains only the address, and no other annotation of the cluster.
     let listed = central.get(&collection("projects/p/clusters")).send().await.expect(200);
     let annotations = listed["clusters"][0]["metadata"]["annotations"].as_object().unwrap();
     let ours = "platform.sh/direct-cluster-endpoint";
@@ -355,7 +357,7 @@ async fn a_watch_ends_with_its_token_and_the_next_request_has_another() {
     let agent = scene.agent(&home).await;
     scene.admin.ok(&["share", "cluster", "member", "--user", "ada"]).await;
     scene.ada.ok(&["connect", "cluster", "member", "--ttl", "3s"]).await;
-    // Before the agent had heard of the share.
+    // The refusals before the agent learned of the share.
     let refused_before = agent.logged().matches("refused").count();
     let kubeconfig = scene.ada.kubeconfig();
     let made = scene.kubectl(&kubeconfig, &["create", "-n", "platform", "-f", MANIFEST]).await;
@@ -369,7 +371,7 @@ async fn a_watch_ends_with_its_token_and_the_next_request_has_another() {
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     let line = wait::within("the watch to begin", lines.next_line()).await.unwrap();
     assert!(line.unwrap().contains("db.password"));
-    // Other requests go on past the life of a token, each with one that counts.
+    // Other requests go on past the life of a token, each with a valid one.
     let patch = ["annotate", "--overwrite", "sharedsecret", "db.password", "-n", "platform"];
     let mut round = 0;
     while watch.try_wait().unwrap().is_none() {

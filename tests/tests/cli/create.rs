@@ -61,7 +61,7 @@ async fn the_objects_namespace_counts_before_the_sessions_and_must_be_that_of_th
         let stored = server.client().get(&path).send().await.expect(200);
         assert_eq!(value_of(&stored), "hush");
     }
-    for command in ["create", "apply", "diff", "delete"] {
+    for command in ["create", "apply", "delete"] {
         let arguments = [command, "-f", "-", "-n", "platform"];
         let output = admin.run_with(&arguments, of("a", Some("default")).as_bytes()).await;
         let wanted = "document 1: the object is in the namespace default, and -n names platform";

@@ -11,7 +11,7 @@ use crate::cli::{admin, authority, url};
 const BOB: &str = "user.management.platform.sh/bob\n";
 const ADMIN: &str = "user.management.platform.sh/admin\n";
 
-/// Creates bob and ada, who have no rights, and returns the administrator.
+/// Creates the users bob and ada without rights, and returns the administrator.
 async fn admin_and_users(server: &Server) -> CliUser {
     let admin = admin(server);
     admin.ok(&["create", "user", "bob", "--groups", "ops"]).await;
@@ -81,7 +81,8 @@ async fn with_as_a_request_has_the_rights_of_that_user_alone() {
     let everyone = ["platform:authenticated", "system:authenticated"];
     assert_eq!(by_us["groups"], json!([&["a b", "system:masters"][..], &everyone].concat()));
 
-    // With every command; and what is created belongs to that user.
+    // The flags work with every command, and the impersonated user owns the objects that the
+    // command creates.
     admin.ok(&[&["set", "secret", "db.password", "x"], &flags[..]].concat()).await;
     for arguments in [
         &["get", "secret", "db"][..],
@@ -94,12 +95,12 @@ async fn with_as_a_request_has_the_rights_of_that_user_alone() {
         assert!(said.contains("forbidden") && said.contains("made as bob"), "{said}");
         assert!(said.contains("omit --as"), "{said}");
     }
-    // The keys of others are not there for them.
+    // The impersonated user gets 404 for the keys of others.
     for verb in ["disable", "rotate"] {
         let said = admin.fails(1, &[verb, "accesskey", "admin", "--as", "bob"]).await;
         assert!(said.contains("not found"), "{said}");
     }
-    // A list has what its caller may get.
+    // A list has the objects that its caller may get.
     assert_eq!(admin.ok(&["list", "users", "-o", "name", "--as", "bob"]).await, BOB);
     admin.ok(&["create", "accesskey", "bobs", "-o", "name", "--as", "bob"]).await;
     assert!(admin.ok(&["list", "accesskeys"]).await.contains("user/bob"));
@@ -167,7 +168,7 @@ async fn what_makes_no_sense_is_an_error_and_not_ignored() {
         let said = admin.fails(2, &[&["whoami"], arguments].concat()).await;
         assert!(said.contains(wanted), "{arguments:?}: {said}");
     }
-    // As in kubectl, the last one counts.
+    // As in kubectl, the last flag is used.
     assert!(
         admin.ok(&["whoami", "--as", "bob", "--as", "ada"]).await.contains("Acting as:    ada")
     );

@@ -117,7 +117,7 @@ async fn cve_2025_67601_a_login_verifies_the_server_before_it_sends_the_key() {
     // No flag and no variable leaves it out.
     let insecure = ["login", &url, "--insecure-skip-tls-verify"];
     user.fails(2, &insecure).await;
-    // It is asked by those who trust it: the count would show a request.
+    // With the server's authority in `--ca-file`, the client sends a request: the count shows it.
     let ca = user.file("other.pem", other.authority());
     user.fails(1, &["login", &url, "--ca-file", &ca]).await;
     assert!(asked.load(Ordering::Relaxed) > 0);
@@ -251,7 +251,7 @@ async fn a_missing_file_in_kubeconfig_is_named() {
         assert!(said.contains("names no file that exists") && said.contains(&missing), "{said}");
         assert!(said.contains("postern login"), "{said}");
     }
-    // The default need not exist, and `login` creates what is missing.
+    // The default need not exist, and `login` creates the missing file.
     assert!(!user.fails(1, &["whoami"]).await.contains("KUBECONFIG"));
     let (url, ca) = (url(&server), authority(&user, &server));
     let keyed = alone.clone().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);

@@ -6,6 +6,7 @@ mod apply;
 mod connect;
 mod console;
 mod create;
+mod describe;
 mod get;
 mod impersonation;
 mod kinds;
@@ -24,17 +25,15 @@ mod supervision;
 mod terminal;
 mod terminal_output;
 mod tokens;
-mod top;
 mod tour;
 mod usage;
 mod version;
-mod waiting;
 mod workloads;
 
 use postern_tests::Server;
 use postern_tests::cli::CliUser;
 
-/// A user who has the administrator's kubeconfig.
+/// A user with the administrator's kubeconfig.
 fn admin(server: &Server) -> CliUser {
     CliUser::new().with("KUBECONFIG", server.home().kubeconfig().to_str().unwrap())
 }

@@ -7,7 +7,7 @@ use postern_tests::cli::CliUser;
 use postern_tests::kubectl::{Kubectl, repository};
 use serde_json::Value;
 
-/// A user who has `kubectl` and the plugin on the path.
+/// A user with `kubectl` and the plugin on the path.
 fn with_plugin(server: &Server) -> CliUser {
     let user = crate::cli::admin(server);
     let binary = user.command(&[]).as_std().get_program().to_owned();
@@ -66,7 +66,8 @@ fn the_krew_manifest_describes_this_program() {
         let uri = platform["uri"].as_str().unwrap();
         assert!(uri.starts_with("https://") && uri.contains(&version[1..]), "{uri}");
         let files = platform["files"].as_array().unwrap();
-        // The archive has one directory. krew puts what a pattern finds into a directory, under its own name.
+        // The archive has one directory. krew puts the files that match a pattern into a directory,
+        // under their own names.
         for (from, to) in
             [("*/postern", platform["bin"].as_str().unwrap()), ("*/LICENSE", "LICENSE")]
         {

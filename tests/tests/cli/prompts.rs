@@ -1,4 +1,4 @@
-//! Questions at a terminal, and what only a terminal gets.
+//! Questions at a terminal, and output that only a terminal gets.
 
 use postern_tests::Server;
 use postern_tests::cli::CliUser;
@@ -94,10 +94,9 @@ async fn nothing_is_deleted_without_a_yes() {
 }
 
 #[tokio::test]
-async fn colours_and_progress_are_for_terminals() {
+async fn colours_are_for_terminals() {
     let server = Server::start().await;
     let admin = admin(&server);
-    admin.ok(&["create", "user", "ada"]).await;
     let failing = ["get", "user", "absent"];
     let (_, screen) = Terminal::start(&admin, &failing).ended().await;
     assert!(screen.contains("\u{1b}[1;31merror:\u{1b}[0m"), "{screen:?}");
@@ -105,17 +104,4 @@ async fn colours_and_progress_are_for_terminals() {
     let (_, screen) = Terminal::start(&plain, &failing).ended().await;
     assert!(screen.contains("error: ") && !screen.contains('\u{1b}'), "{screen:?}");
     assert!(!admin.fails(1, &failing).await.contains('\u{1b}'));
-
-    let waiting = ["wait", "user/ada", "--for=create"];
-    let (_, screen) = Terminal::start(&admin, &waiting).ended().await;
-    assert!(screen.contains("waiting for user ada"), "{screen:?}");
-    let output = admin.run(&waiting).await;
-    assert_eq!((output.code, output.err.as_str()), (0, "user ada: condition met\n"));
-
-    let file = admin.file("ada.yaml", "apiVersion: management.platform.sh/v1\nkind: User\nmetadata: {name: ada}\nspec: {displayName: Ada}\n");
-    let diff = ["diff", "-f", &file];
-    let (status, screen) = Terminal::start(&admin, &diff).ended().await;
-    assert_eq!(status.code(), Some(1), "{screen}");
-    assert!(screen.contains("\u{1b}[32m+  displayName: Ada\u{1b}[0m"), "{screen:?}");
-    assert!(!admin.run(&diff).await.text().contains('\u{1b}'));
 }

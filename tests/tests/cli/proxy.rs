@@ -68,7 +68,7 @@ async fn tunnel(
     drop(copy_bidirectional(&mut client, &mut server).await);
 }
 
-/// A server with a name, and a user who reaches it by that name alone.
+/// A server with a name, and a user that reaches it by that name alone.
 async fn named() -> (Server, CliUser, String) {
     let home = Home::new();
     let server =

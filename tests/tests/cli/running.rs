@@ -38,7 +38,7 @@ impl Running {
         }
     }
 
-    /// Lines of the standard output up to the one that has this text.
+    /// Lines of the standard output, including the first one with this text.
     pub(super) async fn lines_to(&mut self, text: &str) -> Vec<String> {
         let mut lines = Vec::new();
         loop {

@@ -90,7 +90,7 @@ async fn a_command_gets_the_values_in_its_environment_alone() {
     let (_server, admin) = with_secret(&[("PASSWORD", "hush-1"), ("tls.crt", "hush-2")]).await;
     admin.ok(&["set", "secret", "mail.TOKEN", "hush-3"]).await;
     let admin = admin.clone().with("POSTERN_ACCESS_KEY", &admin_key(&admin)).with("OWN", "own");
-    // The arguments of a process, and of the one that has started it, are in /proc.
+    // The arguments of a process, and of its parent, are in /proc.
     let script = "echo $PASSWORD $CERT $TOKEN $OWN [$POSTERN_ACCESS_KEY]; cat /proc/$$/cmdline /proc/$PPID/cmdline; exit 7";
     for on_change in ["ignore", "restart"] {
         let arguments = [
@@ -165,7 +165,8 @@ async fn a_command_that_cannot_run_says_why() {
     }
 }
 
-/// A user who can write the secret, and not read it, would otherwise run code where its values are used.
+/// Otherwise a user that can write the secret, and not read it, would run code where its values are
+/// used.
 #[tokio::test]
 async fn a_writer_of_a_secret_runs_no_code_where_it_is_used() {
     let (_server, admin) = with_secret(&[("A", "1")]).await;
@@ -193,7 +194,7 @@ async fn a_writer_of_a_secret_runs_no_code_where_it_is_used() {
     let script = admin.ok(&["get", "secret", "db", "-o", "env", "--only", "A"]).await;
     assert_eq!(script, "export A='1'\n");
     assert!(!admin.path().join("injected").exists());
-    // The caller who names it gets it.
+    // A caller that names the variable gets it.
     let mapped = ["run", "--secret", "db", "--map", "BASH_ENV=BASH_ENV", "--"];
     let mapped = [&mapped[..], &["bash", "-c", "echo ${BASH_ENV##*/}"]].concat();
     assert_eq!(admin.ok(&mapped).await, "injected.sh\n");

@@ -148,10 +148,10 @@ async fn ignored_signals_stay_ignored() {
 #[tokio::test]
 async fn ctrl_c_reaches_the_command_once() {
     let (_server, admin) = scene().await;
-    // The terminal is that of their session, whether or not it is their standard input.
+    // The terminal belongs to their session, whether or not it is their standard input.
     let user = admin.program("setsid".into());
     for shell in ["exec \"$0\" \"$@\" < /dev/null", "exec \"$0\" \"$@\""] {
-        // In a session of its own, the command gets only what is passed on to it.
+        // In a separate session, the command gets only the signals that are passed on to it.
         for (own, wanted) in [(&[][..], 1), (&["setsid"], 0)] {
             let run = ["run", "--secret", "db", "--on-change", "restart", "--"];
             let run = [&run[..], own, &["bash", "-c", POLITE]].concat();

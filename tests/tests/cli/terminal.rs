@@ -78,7 +78,7 @@ impl Terminal {
     /// Its end, and the whole screen.
     pub(super) async fn ended(mut self) -> (ExitStatus, String) {
         let status = wait::within("the command to end", self.child.wait()).await.unwrap();
-        // What was printed last arrives before the end of the terminal.
+        // The last output arrives before the end of the terminal.
         wait::until("the end of the screen", async || {
             (Arc::strong_count(&self.screen) == 1).then_some(())
         })

@@ -27,7 +27,6 @@ async fn no_format_sends_control_characters_of_objects_to_a_terminal() {
         &["get", "sharedsecret/db", "-o", "yaml"],
         &["get", "secret", "db", "-o", "json"],
         &["get", "secret", "db", "-o", "yaml"],
-        &["get", "sharedsecret/db", "-o", "custom-columns=NOTE:.metadata.annotations.note"],
         &["list", "secrets", "-o", "yaml"],
         &["describe", "sharedsecret/db"],
     ] {
@@ -89,7 +88,7 @@ async fn no_command_of_the_operator_sends_control_characters_to_a_terminal() {
             "--ca-file",
             path,
         ],
-        // What the parser of arguments repeats.
+        // Arguments that the parser repeats in its message.
         &["frobnicate", path],
         &["storage", path],
         &["get", "users", &flag],

@@ -1,4 +1,4 @@
-//! The documents about the command line, whose shell blocks are run as they are written.
+//! The documents about the command line. Their shell blocks run exactly as they are written.
 
 use std::os::unix::fs::symlink;
 
@@ -19,7 +19,8 @@ async fn the_tutorial_on_the_command_line_is_true() {
     run("docs/tutorials/command-line.md", "# First steps", &["hunter2"]).await;
 }
 
-/// Runs a page's shell blocks, from a heading on, where `postern-data` is what it is for a reader.
+/// Runs a page's shell blocks, from a heading on. `postern-data` is the same directory as for a
+/// reader.
 async fn run(page: &str, heading: &str, expected: &[&str]) {
     let server = Server::start().await;
     let user = CliUser::new();

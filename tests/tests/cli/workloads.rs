@@ -85,7 +85,7 @@ async fn a_login_without_a_token_that_counts_says_what_to_do() {
     assert!(both.contains("cannot be used with"), "{both}");
 }
 
-/// A server of which a test says each answer, and a user who has the token of a platform for it.
+/// A server with scripted responses, and a user with a token of a platform for it.
 async fn scripted(answers: &[(&'static str, u16, Value)]) -> (IdentityProvider, CliUser) {
     let server = IdentityProvider::start().await;
     for (path, status, body) in answers {
@@ -157,7 +157,7 @@ async fn the_rate_limit_of_the_server_is_understood() {
     let (url, client) = (url(&server), server.client());
     let user = CliUser::new().with("POSTERN_ID_TOKEN", &token);
     let ca = authority(&user, &server);
-    // It never waits: each wait is at least as long.
+    // The client never waits: each wait is at least as long.
     let login =
         ["login", &url, "--ca-file", &ca, "--workload-identity", "deploy", "--timeout", "1s"];
     wait::until("a login that is limited", async || {

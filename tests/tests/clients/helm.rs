@@ -21,7 +21,7 @@ const CHART: &str = "tests/clients/chart";
 struct Helm<'a> {
     program: PathBuf,
     server: &'a Server,
-    /// The user who runs it.
+    /// The user that runs helm.
     client: &'a Client,
     namespace: &'a str,
 }
@@ -70,7 +70,7 @@ impl Helm<'_> {
         found.into_iter().map(|(_, status)| status).collect()
     }
 
-    /// The whole life of a release. `owner` is whose the access key is.
+    /// The whole life of a release. `owner` is the owner of the access key.
     async fn live(&self, owner: &str) {
         let chart = format!("r1 {CHART} --wait --timeout 50s --set user={owner}");
         self.ok(&format!("install {chart}")).await;
@@ -110,7 +110,7 @@ async fn helm_installs_upgrades_rolls_back_and_uninstalls() {
     }
 }
 
-/// A member of a project, who sees nothing else of the server. The key is their own.
+/// A member of one project without other access to the server. The key belongs to this member.
 #[tokio::test]
 async fn helm_works_for_an_administrator_of_a_project() {
     for program in helms() {

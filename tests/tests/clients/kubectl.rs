@@ -27,8 +27,8 @@ struct Scenario {
     collection: &'static str,
     /// The field that is explained, and its type.
     explained: (&'static str, &'static str),
-    /// What `apply` prints when it applies the same object again. From the annotation of a key, the
-    /// server removes what is secret, and writes the rest again.
+    /// The output of `apply` when it applies the same object again. The server removes the secret
+    /// part from the annotation of a key, so it writes the rest again.
     applied_again: &'static str,
 }
 
@@ -197,7 +197,7 @@ async fn every_kubectl_knows_the_category_and_the_fields() {
         let file = program.kubectl.file("object.yaml", SECRET.object);
         program.expect(&format!("create -f {file}"), &["created"]).await;
         program.expect("get platform -A", &["sharedsecret", "user", "admin"]).await;
-        let wanted = ["Names of the users", "A caller who adds one", "Subresources that"];
+        let wanted = ["Names of the users", "A caller that adds one", "Subresources that"];
         program.expect("explain sharedsecret.spec.access", &wanted).await;
         let fields = ["verbs", "subresources", "users", "teams"];
         program.expect("explain sharedsecret.spec.access --recursive", &fields).await;

@@ -14,7 +14,8 @@ use tokio::process::{Child, ChildStdout, Command};
 /// One kubectl, with one server's kubeconfig. It follows the server to a new port after a restart.
 pub(crate) struct Program {
     path: PathBuf,
-    /// What `--raw` wants before a path: only the newest kubectl adds the server's base path.
+    /// The part that `--raw` needs before a path: only the newest kubectl adds the server's base
+    /// path.
     pub(crate) raw_base: &'static str,
     pub(crate) kubectl: Kubectl,
     token: Option<String>,
@@ -48,7 +49,7 @@ impl Program {
         command
     }
 
-    /// Runs a command, whose words have no spaces.
+    /// Runs a command. No word of it contains a space.
     pub(crate) async fn run(&self, line: &str) -> CommandOutput {
         let arguments: Vec<&str> = line.split(' ').collect();
         self.kubectl.run_command(self.command(&arguments)).await
@@ -78,7 +79,7 @@ impl Program {
         }
     }
 
-    /// Runs a command with `-o json`, which has to succeed, and returns what it prints.
+    /// Runs a command with `-o json`, which has to succeed. The result is its output.
     pub(crate) async fn json(&self, line: &str) -> Value {
         serde_json::from_str(&self.expect(&format!("{line} -o json"), &[]).await).unwrap()
     }
@@ -109,7 +110,7 @@ impl Program {
         assert!(waited.ok && waited.out.contains("condition met"), "{text}");
     }
 
-    /// Starts a command that goes on, and whose lines are read.
+    /// Starts a command that goes on, for a caller that reads its lines.
     pub(crate) fn start(&self, line: &str) -> Running {
         let arguments: Vec<&str> = line.split(' ').collect();
         let mut command = self.command(&arguments);

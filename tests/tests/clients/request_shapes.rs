@@ -1,5 +1,5 @@
-//! Clients that cannot be run here: their requests, replayed as they send them, and what they read
-//! of the answers. Their requirements are in `docs/conformance.md`.
+//! Clients that cannot be run here: the tests replay their requests exactly, and check the fields
+//! of the responses that the clients read. Their requirements are in `docs/conformance.md`.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ fn foreseen(mut object: Value) -> Value {
     object
 }
 
-/// The plan is a dry run of what is applied then: Terraform fails when they differ.
+/// The plan is a dry run of the later apply: Terraform fails when they differ.
 #[tokio::test]
 async fn terraform_plans_and_applies() {
     let (_server, client) = with_secret().await;
@@ -90,8 +90,8 @@ async fn terraform_plans_and_applies() {
     assert_eq!(changed["metadata"]["uid"], applied["metadata"]["uid"]);
 }
 
-/// `kubernetes_manifest` reads the schema of version 2 as JSON, looks up `ObjectMeta` in it by its id, and
-/// lists custom resource definitions; after a deletion it waits for a 404.
+/// `kubernetes_manifest` reads the schema of version 2 as JSON, looks up `ObjectMeta` in it by its
+/// id, and lists custom resource definitions. After a deletion it waits for a 404.
 #[tokio::test]
 async fn terraform() {
     let (_server, client) = with_secret().await;
@@ -134,8 +134,9 @@ async fn watchable(client: &Client) -> Vec<(Value, String)> {
     found
 }
 
-/// Informers list at any version and watch from there, with a page size that they do not need; since 0.35 they
-/// stream the list, and resume from the bookmark that ends it. Typed clients accept protobuf first.
+/// Informers list at any version and watch from there, with a page size that they do not need.
+/// Since 0.35 they stream the list, and resume from the bookmark that ends it. Typed clients accept
+/// protobuf first.
 #[tokio::test]
 async fn client_go() {
     let (_server, client) = with_secret().await;
@@ -208,8 +209,8 @@ async fn flux() {
     assert_eq!(object["metadata"]["generation"], 1);
 }
 
-/// Each reconciliation is a dry run by force, whose answer is compared with what is there: it is applied only when
-/// they differ. An answer without a version is of an object that is not there yet.
+/// Each reconciliation is a forced dry run that is compared with the stored object. Flux applies
+/// only when they differ. A response without a version is for an object that does not exist yet.
 #[tokio::test]
 async fn flux_finds_drift() {
     let (_server, client) = with_secret().await;
@@ -246,8 +247,8 @@ async fn flux_finds_drift() {
     assert!(!drifts().await);
 }
 
-/// The provider `kubernetes` reads core Secrets and asks what it may do; the provider `crd` gets an object of
-/// any kind, after discovery; the provider `webhook` reads one by a plain GET.
+/// The provider `kubernetes` reads core Secrets and asks for its rights. The provider `crd` gets an
+/// object of any kind, after discovery. The provider `webhook` reads one by a plain GET.
 #[tokio::test]
 async fn external_secrets() {
     let (_server, admin) = with_secret().await;
@@ -285,8 +286,8 @@ async fn external_secrets() {
     assert!(found["spec"]["data"].is_object());
 }
 
-/// Headlamp asks what it may do and who it is, and watches by WebSocket with the key as a sub-protocol, from
-/// a page of the same host.
+/// Headlamp asks for its rights and its identity. It watches by WebSocket with the key as a
+/// sub-protocol, from a page of the same host.
 #[tokio::test]
 async fn headlamp() {
     use base64::Engine as _;
@@ -333,8 +334,8 @@ async fn k9s() {
     assert_eq!(rows["rows"][0]["cells"][0], "db");
 }
 
-/// Lens takes the uid of the namespace `kube-system` for the cluster's id, and does without; it asks what it may
-/// see of each kind, lists namespaces, and watches in JSON.
+/// Lens uses the uid of the namespace `kube-system` as the cluster's id, and works without it. It
+/// asks for its rights to each kind, lists namespaces, and watches in JSON.
 #[tokio::test]
 async fn lens() {
     let (_server, client) = with_secret().await;
@@ -356,8 +357,9 @@ async fn lens() {
     assert_eq!(watch.next().await.unwrap().summary(), "ADDED team-a");
 }
 
-/// An operator in kopf looks for the kind of its peers and does without, marks what it handles by a finalizer and
-/// annotations in merge patches, reports by Events, and lets what is deleted go.
+/// An operator in kopf looks for the kind of its peers and works without it. It marks its objects
+/// by a finalizer and annotations in merge patches, and reports by Events. It lets deleted objects
+/// go.
 #[tokio::test]
 async fn kopf() {
     let (_server, client) = with_secret().await;

@@ -1,6 +1,6 @@
-//! Clients of other languages, each by a script that follows a collection and does what it is told: create, read,
-//! apply with conflicts and by force, each kind of patch, delete with each policy. They do so across a restart of the
-//! server, and across a compaction.
+//! Clients of other languages. Each is a script that follows a collection and runs commands:
+//! create, read, apply with conflicts and by force, each kind of patch, delete with each policy.
+//! They do so across a restart of the server, and across a compaction.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::scripts;
 
-/// How a script is started, and what it follows.
+/// A script's program, its arguments, and the collection that it follows.
 #[derive(Clone)]
 pub(crate) struct Script {
     pub(crate) program: std::path::PathBuf,
@@ -144,7 +144,7 @@ async fn a_client_creates_applies_patches_and_deletes() {
                 assert_eq!(client.run(of("create", "G")).await, "G");
                 wanted.push("add s1=G".into());
             } else {
-                // It is marked first, and goes when its dependents are dealt with.
+                // The object is marked first, and goes when its dependents are dealt with.
                 wanted.push(format!("update {name}={value}"));
             }
             client.run(json!({ "run": "delete", "name": name, "policy": policy })).await;
@@ -157,7 +157,7 @@ async fn a_client_creates_applies_patches_and_deletes() {
     }
 }
 
-/// Lists and informers have what their user may get, while that changes.
+/// Lists and informers have the objects that their user may get, while the rights change.
 #[tokio::test]
 async fn a_client_of_a_user_sees_and_changes_what_they_may() {
     for script in scripts().into_iter().filter(|script| script.collection == secrets("platform")) {
@@ -219,7 +219,7 @@ async fn an_informer_goes_on_after_a_restart() {
         for round in ["a", "b", "c"] {
             let seen = format!("{round}-seen");
             client.run(json!({ "run": "create", "name": seen, "value": "A" })).await;
-            // It begins to follow at some moment of its own.
+            // The script begins to follow at a moment of its choice.
             while !client.held.contains_key(&seen) {
                 assert!(client.read().await.is_none());
             }

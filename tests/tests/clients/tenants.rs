@@ -1,4 +1,5 @@
-//! Every kubectl of an ordinary user: lists have what they may get, while the administrator changes that.
+//! Every kubectl of an ordinary user: lists have the objects that the user may get, while the
+//! administrator changes the rights.
 
 use postern_tests::Server;
 use postern_tests::objects::{secret, secret_path, secrets};
@@ -45,7 +46,7 @@ async fn every_kubectl_of_a_user_sees_and_changes_what_they_may() {
         program.refuse("get ss theirs", &["NotFound"]).await;
         program.refuse("label ss theirs team=red", &["NotFound"]).await;
 
-        // The user sees a shared object, and may do only what the share allows.
+        // The user sees a shared object, and can do only the verbs of the share.
         let watching = program.start("get ss -w -o name");
         let share = async |access| {
             set(&admin, &secret_path("theirs"), json!({ "access": access })).await;
@@ -58,7 +59,8 @@ async fn every_kubectl_of_a_user_sees_and_changes_what_they_may() {
         share(json!([{ "verbs": ["get", "patch"], "users": ["ada"] }])).await;
         program.expect("label ss theirs team=red", &["labeled"]).await;
 
-        // Taken back: it is not there, and the watch that had it ends.
+        // The share is taken back: the object is missing from lists, and the watch that had it
+        // ends.
         share(json!([])).await;
         assert_eq!(names(&program).await, ["mine"]);
         program.refuse("get ss theirs", &["NotFound"]).await;

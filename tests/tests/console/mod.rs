@@ -9,7 +9,7 @@ async fn the_types_of_the_console_are_those_of_the_server() {
     browser::check_types(&Server::start().await).await;
 }
 
-/// The login, the first pages, and what the policy blocks.
+/// The login, the first pages, and the requests that the policy blocks.
 #[tokio::test]
 async fn login_and_first_pages() {
     browser::check(&Server::start().await, "first.py").await;
@@ -75,19 +75,19 @@ async fn buttons() {
     browser::check(&Server::start().await, "buttons.py").await;
 }
 
-/// The scope editor and the migration wizard against what happens then.
+/// The scope editor and the migration wizard: their previews match the later results.
 #[tokio::test]
 async fn previews() {
     browser::check(&Server::start().await, "previews.py").await;
 }
 
-/// How soon an open list shows a change, and what it has after a restart of the server.
+/// The delay until an open list shows a change, and its content after a restart of the server.
 #[tokio::test]
 async fn live_lists() {
     browser::check_with_restarts(Setup::on(&Home::new()), "live.py").await;
 }
 
-/// A list whose history the server no longer has.
+/// A list with a revision that the server's history no longer contains.
 #[tokio::test]
 async fn lost_history() {
     let server = Setup::on(&Home::new()).argument("--history").argument("1s").start().await;

@@ -59,7 +59,7 @@ fn every_chart_passes_the_strict_lint_with_all_values() {
     }
 }
 
-/// What is in front of the version of the chart in a rendered object.
+/// The texts in front of the chart's version in a rendered object.
 const PLACES_OF_VERSION: [&str; 5] =
     ["postern-", "postern-agent-", "version: ", "version: \"", "postern:"];
 
@@ -368,7 +368,7 @@ fn a_name_is_a_string_and_a_service_can_have_it() {
     }
 }
 
-/// A server has one store, so the objects of one form are not there in the other form.
+/// A server has one store, so the objects of one form do not exist in the other form.
 #[test]
 fn with_a_shared_store_there_is_a_deployment_and_no_volume_that_stays() {
     for values in ["defaults", "everything", "etcd", "etcd-everything"] {

@@ -46,7 +46,8 @@ fn the_image_has_nothing_but_the_program_and_runs_without_root() {
     assert_eq!(of("VOLUME"), [r#"["/var/lib/postern"]"#]);
 }
 
-/// It is built as released programs are: with the console, the features and the profile of `cargo xtask dist`.
+/// The program is built like a release: with the console, the features and the profile of `cargo
+/// xtask dist`.
 #[test]
 fn the_program_is_that_of_a_release() {
     let lines = instructions();
@@ -58,7 +59,7 @@ fn the_program_is_that_of_a_release() {
         assert!(lines[build].contains(part), "{part}");
     }
     assert!(position("-Cstrip=symbols") < build);
-    // What the machine has built before does not get into it.
+    // Earlier builds on the machine do not get into it.
     let ignored = repository().join("deploy/Containerfile.dockerignore");
     let ignored = std::fs::read_to_string(ignored).unwrap();
     for part in ["target", "console/dist", "console/node_modules"] {

@@ -1,5 +1,4 @@
-//! The units of systemd: how much they expose, whether systemd understands them, and whether the program may do what it
-//! does.
+//! The units of systemd: their exposure, their syntax, and the permissions of the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
@@ -32,7 +31,7 @@ pub(crate) fn settings(unit: &str) -> BTreeMap<String, Vec<String>> {
     found
 }
 
-/// What a test prints that has nothing to check.
+/// The output of a test that has nothing to check.
 const SKIPPED: &str = "skipped: this machine has no such program of systemd";
 
 /// Runs a program of systemd, if it is there.

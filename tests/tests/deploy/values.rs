@@ -12,7 +12,7 @@ use super::helm::{CHARTS, chart, objects, run};
 const BEGIN: &str = "<!-- The table is made from values.yaml and values.schema.json. -->\n";
 const END: &str = "<!-- The end of the table. -->\n";
 
-/// Settings that a chart sets by itself, from other values.
+/// Settings that a chart derives from other values.
 const SET_BY_SERVER_CHART: &[&str] = &[
     "listen",
     "host",
@@ -66,7 +66,7 @@ struct Row {
     default: Value,
 }
 
-/// The values below a path. An object whose fields have no descriptions is one value.
+/// The values below a path. An object with no description of any field is one value.
 fn rows(path: &str, schema: &Value, default: &Value) -> Vec<Row> {
     let properties = schema["properties"].as_object().filter(|properties| {
         properties.values().any(|one| !one["description"].is_null() || !one["properties"].is_null())
@@ -77,7 +77,7 @@ fn rows(path: &str, schema: &Value, default: &Value) -> Vec<Row> {
     };
     let below =
         |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-    // `global` is what helm passes to every chart.
+    // helm passes `global` to every chart.
     let known = properties.iter().filter(|(name, _)| *name != "global");
     known.flat_map(|(name, schema)| rows(&below(name), schema, &default[name])).collect()
 }
@@ -129,7 +129,7 @@ fn every_value_has_a_default_and_a_description() {
     }
 }
 
-/// A misspelled value is refused, so the schema must be closed wherever it names fields.
+/// A misspelled value is refused, so the schema must be closed at every level that names fields.
 #[test]
 fn the_schema_allows_no_unknown_value() {
     fn check(path: &str, schema: &Value) {
@@ -153,7 +153,7 @@ fn is_required(schema: &Value, path: &str) -> bool {
     required.is_some_and(|names| names.iter().any(|one| one == name))
 }
 
-/// The output of a chart whose values at these paths are null.
+/// The output of a chart with null values at these paths.
 fn with_null<'a>(
     chart_name: &str,
     paths: impl Iterator<Item = &'a String>,

@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 
 use crate::helm::{CHARTS, case, cases, chart, objects};
 
-/// The kinds that the charts use and that the cluster does not have by itself. The test defines them as custom resources
-/// without their schemas.
+/// The kinds that the charts use and that a cluster does not have without additions. The test
+/// defines them as custom resources without their schemas.
 const FOREIGN_KINDS: [(&str, &str, &str); 3] = [
     ("gateway.networking.k8s.io", "v1", "TLSRoute"),
     ("monitoring.coreos.com", "v1", "ServiceMonitor"),
     ("monitoring.coreos.com", "v1", "PrometheusRule"),
 ];
 
-/// A chart, its workload, the values of the first revision, and what the second one changes.
+/// A chart, its workload, the values of the first revision, and the changes of the second one.
 const LIVES: [(&str, &str, &str, &str); 3] = [
     (
         "postern",
@@ -118,7 +118,7 @@ impl Cluster {
     }
 }
 
-/// The manifest of a release that would be installed, with what this cluster serves.
+/// The manifest of a release, rendered by a dry run against this cluster.
 fn manifest(cluster: &Cluster, name: &str, values: &Path) -> String {
     let (chart, values) = (chart(name), values.to_str().unwrap());
     let words = ["install", "main", chart.to_str().unwrap(), "--values", values];
@@ -199,7 +199,8 @@ async fn an_upgrade_and_a_rollback_keep_the_key_of_the_agent() {
     assert_eq!((&secret()["data"], &secret()["metadata"]["uid"]), (&key, &uid));
 }
 
-/// The pods of the cluster's own admission: what it fills in does not change the security of the pod.
+/// The stored pods after the cluster's own admission: its defaults do not change the security of
+/// the pod.
 #[tokio::test]
 async fn the_cluster_stores_the_pod_as_it_was_rendered() {
     let cluster = Cluster::start("1.37/helm").await;

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use postern_tests::Home;
 use postern_tests::kubectl::repository;
 
-/// The package that `cargo xtask test --all` made: `POSTERN_TEST_DEB`, or the one that `cargo xtask deb` left.
+/// The package that `cargo xtask test --all` made: `POSTERN_TEST_DEB`, or the output of `cargo
+/// xtask deb`.
 fn package() -> PathBuf {
     let path = std::env::var_os("POSTERN_TEST_DEB");
     PathBuf::from(path.expect("POSTERN_TEST_DEB names the package: `cargo xtask deb` makes one"))

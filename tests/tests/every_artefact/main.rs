@@ -1,4 +1,5 @@
-//! What is installed, as a user would use it, with programs that only `cargo xtask test --all` fetches or makes.
+//! The installed artefacts, as a user would use them, with programs that only `cargo xtask test
+//! --all` fetches or makes.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod charts;

@@ -1,5 +1,6 @@
-//! The export of traces by a server with the feature `otel`: which spans of a request arrive at an OTLP receiver, in
-//! whose trace, and the trace of a request at a cluster. The receiver and the cluster are servers of the test's own.
+//! The export of traces by a server with the feature `otel`. The tests check the spans of a request
+//! at an OTLP receiver, and the trace that they belong to. They also check the trace of a request
+//! at a cluster. The receiver and the cluster are servers of the test itself.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -156,7 +157,7 @@ fn contains(message: &[u8], text: &str) -> bool {
     message.windows(text.len()).any(|part| part == text.as_bytes())
 }
 
-/// A request of a client whose trace has this id. `flags` says whether the client's span is sampled.
+/// A request of a client with this trace id. `flags` says whether the client's span is sampled.
 fn traceparent(trace: u32, flags: &str) -> String {
     format!("00-{trace:032x}-{CLIENT_SPAN}-{flags}")
 }

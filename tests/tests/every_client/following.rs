@@ -65,8 +65,9 @@ async fn change(
     }
 }
 
-/// One writer: it changes its own object again and again, on a connection of its own. If the connection
-/// breaks, it repeats the change that may have been made or not: a change that changes nothing is not written.
+/// One writer: it changes its own object again and again, on its own connection. If the connection
+/// breaks, it repeats the change, which may have been made or not. A change without an effect is
+/// not written.
 async fn write(scene: Arc<Scene>, number: usize, changes: usize) {
     let mut connection: Option<Connection> = None;
     let mut next = 0;
@@ -95,7 +96,7 @@ async fn write(scene: Arc<Scene>, number: usize, changes: usize) {
     }
 }
 
-/// kube-rs' informer, over a relay that leads to the server, wherever it is.
+/// kube-rs' informer, over a relay that leads to the server at its current address.
 async fn start_kube_rs(home: &Home, relay: &Relay) -> (Log, Arc<AtomicUsize>) {
     let file = Kubeconfig::read_from(home.kubeconfig()).unwrap();
     let mut config =
@@ -215,7 +216,7 @@ async fn heavy_watchers_see_100000_changes_once_and_in_order_across_five_restart
     let list = server.client().get(&secrets("platform")).send().await.expect(200);
     let newest = list["items"].as_array().unwrap().iter().map(version_of).max();
     for log in [&by_kubectl, &by_kube_rs] {
-        // As long as it sees more, it is not too slow.
+        // A client that still gets events is not too slow.
         let (mut seen_until, mut count) = (None, 0);
         while seen_until != newest {
             (seen_until, count) = wait::until("a watcher to see more", async || {

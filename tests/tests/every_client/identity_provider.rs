@@ -25,7 +25,7 @@ async fn logins_of_the_command_line() {
     browser::check_command_line(&server, provider.script_config()).await;
 }
 
-/// What happens to a session when something changes at the provider.
+/// A session after each change at the provider.
 #[tokio::test]
 async fn changes_at_the_provider() {
     let (server, provider) = start(ClaimsAt::IdToken).await;

@@ -1,7 +1,7 @@
-//! The clients that the other tests leave out, because they have to be downloaded and take long. They are kubectl of
-//! three releases between the oldest and the newest, the oldest helm, the client for Node.js, schemathesis, and
-//! informers that follow 100,000 changes. A browser logs in at a certified identity provider. `cargo xtask test --all`
-//! runs them.
+//! The clients that the other tests leave out, because they have to be downloaded and take long.
+//! They are kubectl of three releases between the oldest and the newest, the oldest helm, and the
+//! client for Node.js. In addition, there are schemathesis, and informers that follow 100,000
+//! changes. A browser logs in at a certified identity provider. `cargo xtask test --all` runs them.
 #![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 #[path = "../clients/both_sides.rs"]
@@ -40,7 +40,7 @@ fn helms() -> Vec<PathBuf> {
     vec![downloads::path("1.20/helm")]
 }
 
-/// The scripts of this run: that for Node.js, with the program of its own package.
+/// The scripts of this run: the one for Node.js, with the program of its package.
 fn scripts() -> Vec<Script> {
     let module = "node/node_modules/@kubernetes/client-node/dist/index.js";
     let script = repository().join("tests/node/client.mjs");

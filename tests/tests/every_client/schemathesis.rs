@@ -1,5 +1,6 @@
-//! schemathesis sends what the `OpenAPI` documents of version 3 allow and what they do not, to every operation. No answer
-//! is a failure of the server's, has a code that the document does not list, or a body that breaks its schema.
+//! schemathesis sends valid and invalid requests to every operation, derived from the `OpenAPI`
+//! documents of version 3. No response is a failure of the server, has a code that the document
+//! does not list, or a body that breaks its schema.
 
 use std::process::Stdio;
 
@@ -54,7 +55,7 @@ async fn make_objects(client: &Client) {
     client.post(&secrets("platform")).json(&secret("s1", "x")).send().await.expect(201);
 }
 
-/// Tests what one document says. Returns how many requests it took, or what was found.
+/// Tests one document. The result is the number of requests, or the findings.
 async fn test(server: &Server, home: &Home, document: &Value) -> Result<u64, String> {
     let kubeconfig = server.kubeconfig();
     let (file, authority) = (home.path().join("openapi.json"), home.path().join("ca.pem"));

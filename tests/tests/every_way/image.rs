@@ -109,7 +109,7 @@ impl Image {
         serde_json::from_value(self.config["Cmd"].clone()).unwrap()
     }
 
-    /// Runs the health check, and tells whether it succeeded, and what it said.
+    /// Runs the health check. The result says whether it succeeded, with its output.
     fn check_health(&self, script: &Path) -> (bool, String) {
         let test: Vec<&str> = self.config["Healthcheck"]["Test"]
             .as_array()
@@ -178,7 +178,8 @@ fn inner(outer: u32) -> u32 {
     children.unwrap().trim().parse().expect("unshare has one child")
 }
 
-/// It is the first process of its namespace, with the image's user and without a capability.
+/// Checks that the process is the first of its namespace, with the image's user and without a
+/// capability.
 fn assert_confined(process: u32) {
     let of = |file: &str| std::fs::read_to_string(format!("/proc/{process}/{file}")).unwrap();
     let status = of("status");
@@ -195,7 +196,7 @@ fn assert_confined(process: u32) {
     }
 }
 
-/// Runs a command of the image, and tells whether it succeeded, and what it said.
+/// Runs a command of the image. The result says whether it succeeded, with its output.
 fn run(script: &Path, arguments: &[&str]) -> (bool, String) {
     let output = Command::new(script).args(arguments).output().unwrap();
     let said = [output.stdout, output.stderr].concat();

@@ -184,7 +184,7 @@ async fn kubectl_works_by_each_way_and_the_clusters_own_roles_decide() {
             way.is_refused_elsewhere().await;
         }
     }
-    // Of the user's own groups, those that are to be forwarded; of `system:` groups, one.
+    // Of the user's own groups, only the forwarded ones; of `system:` groups, one.
     let groups = groups_of(&real.plane, "ada");
     let expected = [
         "ops",
@@ -197,7 +197,8 @@ async fn kubectl_works_by_each_way_and_the_clusters_own_roles_decide() {
     assert_eq!(groups, expected.map(str::to_owned).into());
 }
 
-/// A user who may do everything at the centre may do in a cluster what the cluster's own roles say, and no more.
+/// In a cluster, a user with every right at the central server has only the rights of the cluster's
+/// roles.
 #[tokio::test]
 async fn the_administrator_is_nobody_special_in_a_cluster() {
     let real = Real::start().await;

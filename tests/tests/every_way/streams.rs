@@ -24,7 +24,7 @@ async fn each_kubectl_executes_attaches_copies_and_forwards_ports_by_each_way() 
             Session::new(&scene.home, &pod, &program, way).does_everything(&scene.home).await;
         }
     }
-    // Every stream is in the audit log, whichever way it came. The reports of agents are in a file of their own.
+    // Every stream is in the audit log, on every way. The reports of agents are in a separate file.
     let all = pod.upgrades().len();
     let home = scene.central.home();
     wait::until("the records of all streams", async || {

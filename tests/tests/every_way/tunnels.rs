@@ -1,5 +1,5 @@
-//! Tunnels through what stands between agents and the central server: proxies that end TLS and close silent connections
-//! after 60 seconds, and an HTTP proxy.
+//! Tunnels through the programs between agents and the central server: an HTTP proxy, and proxies
+//! that end TLS and close silent connections after 60 seconds.
 
 use std::path::PathBuf;
 use std::time::Duration;

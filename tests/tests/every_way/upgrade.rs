@@ -1,5 +1,5 @@
-//! Servers on one store are replaced one after the other by those of this commit, and back: versions that follow each
-//! other work together.
+//! Servers on one store are replaced one after the other by servers of this commit, and back:
+//! versions that follow each other work together.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,7 +23,7 @@ async fn start(program: &Path, home: &Home, store: &str) -> Server {
     on(Setup::on(home), store).program(program.to_owned()).start().await
 }
 
-/// What one server writes, all read, and an open watch of each has seen it.
+/// Checks that all servers read each server's writes, and that an open watch of each has seen them.
 async fn work_together(servers: &[Server], watches: &mut [Watch], round: usize) {
     let clients: Vec<Client> = servers.iter().map(Server::client).collect();
     for (number, writer) in clients.iter().enumerate() {

@@ -36,7 +36,7 @@ impl Sides {
         ["storage", "migrate", "--allow-old-etcd", "--from", from, "--to", to]
     }
 
-    /// What the check of the directory's database, and that of the store, say.
+    /// The output of the check of the directory's database, and of the check of the store.
     async fn check(&self) -> [CommandOutput; 2] {
         let data = self.home.data();
         let data_dir = ["storage", "check", "--data-dir", data.to_str().unwrap()];

@@ -1,4 +1,5 @@
-//! Three servers with one store on etcd: what one has acknowledged, the others serve; and none of them is needed.
+//! Three servers with one store on etcd: each serves the writes that another has acknowledged, and
+//! no server is indispensable.
 
 mod cut_off;
 mod full;
@@ -138,7 +139,7 @@ async fn what_one_server_acknowledges_all_serve_at_once() {
     for watch in &mut watches {
         assert_eq!(watch.summaries(12).await, expected);
     }
-    // Two writers with one version: one of them wins, on whichever server.
+    // Two writers send the same version, each to another server. One of them wins.
     let old = clients[0].get(&secret_path("s1")).send().await.expect(200);
     let mut changed = old.clone();
     changed["metadata"]["labels"] = json!({ "by": "one" });
@@ -241,7 +242,7 @@ async fn a_store_that_is_not_prepared_or_of_others_is_refused() {
     let unprepared = fails(Setup::on(&empty), &store).await;
     assert!(unprepared.contains("postern init"), "{unprepared}");
     let first = init(&store).await;
-    // Without the keyring, and with that of another fleet.
+    // Without the keyring, and with the keyring of another fleet.
     let keyless = fails(Setup::on(&Home::new()), &store).await;
     assert!(keyless.contains("keyring") && keyless.contains("copy it"), "{keyless}");
     let other = init(&etcd.store("/two")).await;
@@ -266,7 +267,7 @@ async fn a_store_that_is_not_prepared_or_of_others_is_refused() {
     server.stop().await;
 }
 
-/// Runs `postern storage COMMAND` on the directory of a server. Returns what it prints.
+/// Runs `postern storage COMMAND` on the directory of a server. The result is the output.
 pub(crate) async fn storage(home: &Home, command: &[&str]) -> Result<String, String> {
     let mut setup = Setup::bare(home).argument("storage");
     for argument in command {

@@ -79,7 +79,7 @@ async fn a_server_without_a_tunnel_hands_a_request_to_one_that_has_one() {
     for server in &servers {
         let client = server.client().with_token(ada.token());
         watch_and_create(&client, &format!("s{}", server.id())).await;
-        // It was recorded once, where it came in.
+        // The request was recorded once, at the server that received it.
         let records = |server: &Server| {
             let of = |record: &&serde_json::Value| {
                 record["verb"] == "create"
@@ -100,7 +100,8 @@ async fn a_server_without_a_tunnel_hands_a_request_to_one_that_has_one() {
         (found["reason"] == "ServersMissing").then_some(())
     })
     .await;
-    // No caller gets through without the token of a server: the path is then one that does not exist.
+    // No caller gets through without the token of a server: it gets the response for a missing
+    // path.
     let uid = admin.get(&path("clusters", "member")).send().await.expect(200);
     let uid = uid["metadata"]["uid"].as_str().unwrap();
     let relay = format!("/kubernetes/relay/{uid}/kubernetes/cluster/version");
@@ -138,7 +139,7 @@ async fn a_server_hands_over_requests_of_the_largest_identity_too() {
         let client = server.client().with_token(ada.token());
         watch_and_create(&client, &format!("s{}", server.id())).await;
     }
-    // Such connections are opened with the token of a server alone.
+    // Only the token of a server opens such connections.
     let admin = servers[0].client();
     let open = || {
         let request = admin.get("/kubernetes/relay/long-heads");
@@ -158,7 +159,7 @@ async fn balance(listener: TcpListener, servers: Vec<String>) {
         let server = server.clone();
         connections.spawn(async move {
             let Ok(mut server) = TcpStream::connect(server).await else { return };
-            // The end of either side ends the other one.
+            // When one side ends, the opposite side ends too.
             let _ = copy_bidirectional(&mut client, &mut server).await;
         });
     }

@@ -63,7 +63,7 @@ async fn paths_that_can_be_read_in_two_ways_reach_nothing() {
     let home = Home::new();
     for way in ways(&home).await {
         no_such_path_reaches(&way).await;
-        // The path that is sent on is written anew.
+        // The server writes a new path for the forwarded request.
         let Way { recording, client, at, .. } = &way;
         let encoded = format!("{at}/api/v1/n%61mespaces/%61/pods/?limit=5&&x=a+b");
         assert_eq!(send(client, &head(client, &encoded, "")).await, 200);
@@ -145,7 +145,8 @@ async fn no_trick_of_framing_reaches(Way { recording, client, at, .. }: &Way) {
         assert!((400..500).contains(&code) || code == 0, "{at}: {headers:?}: {code}");
     }
     assert!(recording.take().is_empty());
-    // Two lengths: the one that counts is sent on alone, and nothing that follows is read as a request.
+    // Two lengths: only the effective one is forwarded, and the following bytes are not read as a
+    // request.
     for (first, second) in [
         ("Content-Length: 5", "Transfer-Encoding: chunked"),
         ("Transfer-Encoding: chunked", "Content-Length: 5"),
@@ -233,7 +234,7 @@ async fn a_401_of_a_workload_passes_by_each_way_and_no_other() {
         assert_eq!(passed.header(MARK).is_some(), at == AT_AGENT, "the gateway takes it away");
         client.get(&format!("{at}/refuse")).send().await.expect(502);
     }
-    // It answers as an agent that knows no token.
+    // The server answers like an agent that knows no token.
     let annotation = |suffix: &str| format!("platform.sh/direct-cluster-endpoint{suffix}");
     let annotations =
         json!({ annotation(""): recording.address(), annotation("-insecure"): "true" });

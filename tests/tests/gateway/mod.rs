@@ -1,6 +1,6 @@
-//! The gateway: requests that go through the central server to connected clusters. One cluster is another
-//! server of ours, which speaks the Kubernetes API; one is a server of the test's own, which tells what
-//! arrives.
+//! The gateway: requests that go through the central server to connected clusters. One cluster is
+//! another Postern server, which speaks the Kubernetes API. Another is a server of the test itself,
+//! which records the requests that arrive.
 
 mod bytes;
 mod phases;

@@ -1,5 +1,5 @@
-//! The phases of clusters and instances: `Ready` means that a request of the gateway gets there. The clusters are servers
-//! of ours.
+//! The phases of clusters and instances: `Ready` means that a request of the gateway gets there.
+//! The clusters are Postern servers.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -68,7 +68,7 @@ async fn a_target_with_a_kubeconfig_is_ready_while_a_request_gets_there() {
     let untrusted = good.replace(&format!("{authority}\n"), "");
     let of_member = path("clusters", "member");
     let first = until(admin, &of_member, "Failed", "Unreachable").await;
-    // What fails is in the log alone: authors of kubeconfigs must not scan ports.
+    // The cause of the failure is in the log alone: authors of kubeconfigs must not scan ports.
     for (name, text) in [("elsewhere", elsewhere), ("untrusted", untrusted)] {
         connect(admin, name, &text).await;
         let status = until(admin, &path("clusters", name), "Failed", "Unreachable").await;

@@ -1,4 +1,4 @@
-//! Requests reach a cluster as their caller, and those that may not reach nothing.
+//! Requests reach a cluster as their caller. Callers without the right reach nothing.
 
 use std::process::Stdio;
 
@@ -142,14 +142,15 @@ async fn a_virtual_cluster_is_reached_by_its_own_kubeconfig() {
     admin.post(&instances).json(&instance).send().await.expect(201);
     let by_project = format!("/kubernetes/project/p/virtualcluster/v{SECRETS}");
     let by_place = format!("/kubernetes/virtualcluster/member/ns/inside{SECRETS}");
-    // A user who may use the cluster alone does not reach an instance on it, named either way.
+    // A user that may use the cluster alone does not reach an instance on it, by either form of its
+    // path.
     for path in [&by_project, &by_place] {
         central.ada.get(path).header("user-agent", "ada").send().await.expect(403);
     }
     let rules = json!([rule_on("virtualclusterinstances", &["v"], &["use"])]);
     allow(admin, "use-v", Some("p-p"), rules, "platform:user:eve").await;
     for path in [&by_project, &by_place] {
-        // They get there, and see what the virtual cluster lets them see.
+        // The user's requests get there, and the virtual cluster decides on their response.
         let list = central.eve.get(path).header("user-agent", "eve").send().await.expect(200);
         assert_eq!(list["items"], json!([]));
     }
@@ -159,7 +160,8 @@ async fn a_virtual_cluster_is_reached_by_its_own_kubeconfig() {
     assert_eq!(member.arrived("ada").await.len() + member.arrived("eve").await.len(), 0);
 }
 
-/// Only with the operator's word: a kubeconfig could name what only this machine should reach.
+/// A kubeconfig could name an address that only this machine should reach, so the operator has to
+/// allow it.
 #[tokio::test]
 async fn loopback_addresses_are_refused_unless_they_are_allowed() {
     let member = Member::new().await;
@@ -203,7 +205,7 @@ async fn clusters_are_told_of_the_groups_that_the_operator_names() {
     let told = arrived[0].values("impersonate-group");
     let is_ours = |group: &&String| !group.starts_with("platform:");
     assert_eq!(told.iter().filter(is_ours).collect::<Vec<_>>(), ["ops", "system:authenticated"]);
-    // The administrator's own group is not one that clusters are told of.
+    // Clusters do not get the administrator's own group.
     central.admin.get(&format!("{MEMBER}/version")).send().await.expect(200);
     assert!(
         !recording.take()[0].values("impersonate-group").contains(&"system:masters".to_owned())
@@ -277,7 +279,8 @@ async fn through_an_agent_a_request_carries_a_token_and_nothing_else() {
     assert_eq!(says["platform.sh"]["scopes"][0]["projects"][0]["project"], "p", "{says}");
 }
 
-/// An agent that has seen the token of the first attempt would end with it, after a minute, what the second one opens.
+/// An agent that has seen the token of the first attempt would end the second attempt's stream with
+/// that token, after a minute.
 #[tokio::test]
 async fn a_request_to_an_agent_that_is_sent_again_has_a_token_of_its_own() {
     let (sender, mut heads) = tokio::sync::mpsc::unbounded_channel();

@@ -1,4 +1,5 @@
-//! A cluster of the test's own: it records what arrives, and answers as the path says.
+//! A cluster of the test itself: it records the requests that arrive, and responds as the path
+//! says.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -82,9 +83,9 @@ impl Recording {
     }
 }
 
-/// The cluster's answer to a request: none if the path has `held` in it, 200 for `/version` and the
-/// like, a redirect to elsewhere for `redirect`, and 401 for `refuse`. An upgrade is switched to, and
-/// then echoes, unless there is `noupgrade` in the path.
+/// The cluster's response to a request. There is none if the path contains `held`. The status is
+/// 200 for `/version` and similar paths, a redirect for `redirect`, and 401 for `refuse`. An
+/// upgrade is accepted and then echoes, unless the path contains `noupgrade`.
 async fn answer(
     mut request: Request<Incoming>,
     record: Arc<Mutex<Vec<Arrived>>>,
@@ -138,7 +139,7 @@ async fn answer(
     Ok(response)
 }
 
-/// The answer to an agent that asks for itself what it may do.
+/// The response to an agent that asks for its own rights.
 fn may_impersonate() -> Response<Full<Bytes>> {
     let review = br#"{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}"#;
     let mut response = Response::new(Full::new(Bytes::from_static(review)));

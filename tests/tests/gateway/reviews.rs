@@ -1,4 +1,4 @@
-//! Access reviews through the gateway answer what the target says and what the scope lets get there.
+//! Access reviews through the gateway combine the target's decision with the scope of the key.
 
 use postern_tests::http::Client;
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ async fn what_the_scope_refuses_is_not_allowed_and_the_target_is_not_asked() {
     reader.post(&path).json(&wrong).send().await.expect(400);
 }
 
-/// A field of a protobuf message whose value has a length.
+/// A field of a protobuf message that has a value with a length.
 fn field(number: u8, value: &[u8]) -> Vec<u8> {
     let length = u8::try_from(value.len()).unwrap();
     [&[number << 3 | 2, length][..], value].concat()

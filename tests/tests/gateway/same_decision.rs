@@ -87,9 +87,9 @@ struct Outcome {
     /// The request as it arrived at the cluster, if it did.
     arrived: Option<String>,
     status: u16,
-    /// Of a refusal.
+    /// The reason of a refusal.
     reason: String,
-    /// Of an access review that is answered without the cluster.
+    /// The response to an access review, if it comes without the cluster.
     review: Value,
 }
 
@@ -152,12 +152,12 @@ impl Draw {
         drawn.map(|text| (*text).to_owned()).collect()
     }
 
-    /// Draws the caller: mostly ada, who may use everything; bob may use the space, and eve nothing.
+    /// Draws the caller: mostly ada, with every right; bob may use the space, and eve nothing.
     fn user(&mut self) -> &'static str {
         self.one_of(&["ada", "ada", "ada", "bob", "eve"])
     }
 
-    /// A target, mostly one that is there.
+    /// A target, mostly an existing one.
     fn target(&mut self) -> (&'static str, &'static str) {
         let [cluster, space, absent, other] = TARGETS;
         self.one_of(&[cluster, cluster, cluster, space, space, absent, other])

@@ -1,4 +1,4 @@
-//! A central server, and what is behind its gateway.
+//! A central server, and the clusters behind its gateway.
 
 use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
@@ -17,7 +17,8 @@ pub(crate) const AT_AGENT: &str = "/kubernetes/cluster";
 pub(crate) const SECRETS: &str =
     "/apis/management.platform.sh/v1/namespaces/platform/sharedsecrets";
 
-/// A central server with the users ada, who may use the cluster `member`, and eve, who may not.
+/// A central server with the user ada, with the right to use the cluster `member`, and the user eve
+/// without it.
 pub(crate) struct Central {
     pub(crate) admin: Client,
     pub(crate) ada: Client,
@@ -62,7 +63,7 @@ pub(crate) struct ByAgent {
 }
 
 impl ByAgent {
-    /// Starts a server and an agent whose cluster is reached by this kubeconfig.
+    /// Starts a server and an agent. This kubeconfig reaches the agent's cluster.
     pub(crate) async fn new(home: &Home, kubeconfig: &str) -> Self {
         let central = central().await;
         let admin = central.client();
@@ -105,7 +106,7 @@ pub(crate) async fn connect(admin: &Client, name: &str, kubeconfig: &str) {
     make(admin, "clusters", name, json!({ "config": config })).await;
 }
 
-/// A connected cluster that is a server of ours.
+/// A connected cluster that is a Postern server.
 pub(crate) struct Member {
     pub(crate) admin: Client,
     pub(crate) server: Server,
@@ -129,8 +130,8 @@ impl Member {
         std::fs::read_to_string(self.server.home().kubeconfig()).unwrap()
     }
 
-    /// The records of requests that came through the gateway: those whose user agent is `agent`.
-    /// Everything that arrived before this call is among them.
+    /// The records of requests that came through the gateway with the user agent `agent`. They
+    /// include everything that arrived before this call.
     pub(crate) async fn arrived(&self, agent: &str) -> Vec<Value> {
         // A record of a later request is behind those of all earlier ones.
         let marker = format!("{GROUP}/namespaces/platform/sharedsecrets/{agent}-{}", self.marker());

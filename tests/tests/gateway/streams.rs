@@ -1,5 +1,5 @@
-//! Connections that go on in another protocol: they take the right to write, and end with what allowed
-//! them.
+//! Connections that go on in another protocol: they need the right to write, and end when that
+//! right ends.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -136,7 +136,7 @@ async fn a_request_under_way_gets_the_answer_of_a_new_one_when_its_right_ends() 
     }
 }
 
-/// CVE-2023-40025: what was opened must not outlive what allowed it.
+/// CVE-2023-40025: a connection must not outlive the right that opened it.
 #[tokio::test]
 async fn cve_2023_40025_what_goes_on_ends_with_the_right_to_impersonate() {
     let recording = Recording::start().await;

@@ -7,7 +7,7 @@ use crate::gateway::scene::{AT_AGENT, ByAgent, Central, MEMBER};
 
 const ID: &str = "5f0c1f6e-2b0a-4a56-9c39-94e3a1f6a7b1";
 
-/// The trace that begins with a request whose audit id is [`ID`].
+/// The trace that begins with a request with the audit id [`ID`].
 const OF_ID: &str = "00-5f0c1f6e2b0a4a569c3994e3a1f6a7b1-9c3994e3a1f6a7b1-00";
 
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";

@@ -1,5 +1,6 @@
-//! Virtual clusters that no kubeconfig at the central server leads to: the agent of their cluster reaches them by the
-//! kubeconfig in their Secret. The cluster and the virtual cluster are servers of ours.
+//! Virtual clusters that no kubeconfig at the central server leads to: the agent of their cluster
+//! reaches them by the kubeconfig in their Secret. The cluster and the virtual cluster are Postern
+//! servers.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -116,7 +117,7 @@ async fn reached(scene: Scene) {
         })
         .await;
     }
-    // It is the virtual cluster that has seen them, as ada, and the cluster has not.
+    // The virtual cluster has seen the requests, as ada, and the cluster has not.
     let arrived = scene.inside.arrived("ada").await;
     assert_eq!(arrived.len(), 3, "{arrived:?}");
     assert!(arrived.iter().all(|record| record["impersonatedUser"]["username"] == "ada"));
@@ -129,8 +130,8 @@ async fn reached(scene: Scene) {
         .await
         .expect(403);
 
-    // A user who may not use the instance does not reach it. The agent goes by the instance, also
-    // where the path has the place.
+    // A user without the right to use the instance does not reach it. The agent decides by the
+    // instance, also if the path names the namespace of the virtual cluster.
     for (client, at) in [(&scene.eve, BY_PROJECT), (&scene.eve, BY_PLACE), (&scene.bob, BY_PROJECT)]
     {
         client.get(&format!("{at}{SECRETS}")).send().await.expect(403);

@@ -1,4 +1,5 @@
-//! One client of the fleet: it sends a request to a server that may be gone, and records what became of it.
+//! One client of the fleet: it sends a request to a server that may be gone, and records the
+//! outcome.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -160,14 +161,14 @@ fn request<'a>(client: &'a Client, action: &Action) -> Request<'a> {
     }
 }
 
-/// What an answer says.
+/// The outcome that a response reports.
 fn outcome(action: &Action, response: &Response) -> Outcome {
     let is_read = matches!(action, Action::Get { .. } | Action::GetAs { .. } | Action::List);
     match response.status {
         200 | 201 => success(action, response),
         404 if matches!(action, Action::Get { .. }) => Outcome::Absent,
         403 | 404 if matches!(action, Action::GetAs { .. }) => Outcome::Absent,
-        // It was removed by an attempt whose answer was lost.
+        // An earlier attempt has removed it, and the response to that attempt was lost.
         404 if matches!(action, Action::Withdraw { .. }) => Outcome::Done,
         code @ 400..=499 => Outcome::Refused(code),
         // A request with this header can be repeated. It is never sent when the outcome of a write is unknown.

@@ -43,7 +43,7 @@ pub(crate) struct Fleet {
 
 struct Replica {
     home: Home,
-    /// None while it is down.
+    /// The server; `None` while it is down.
     server: Option<Server>,
     /// Its way to each member of etcd.
     store: String,

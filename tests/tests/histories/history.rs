@@ -1,4 +1,4 @@
-//! A history: what clients asked of which server, what they were answered, and in which order.
+//! A history: the requests of clients to servers, the responses to them, and their order.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub(crate) struct Operation {
     pub(crate) outcome: Outcome,
 }
 
-/// What was asked. Each value is written by one operation only.
+/// A request. Each value is written by one operation only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Create {
@@ -50,22 +50,22 @@ pub(crate) enum Action {
     Grant {
         user: String,
     },
-    /// Ends what the last grant began.
+    /// Ends the last grant.
     Withdraw {
         user: String,
     },
-    /// A get of the guarded object by a user who needs a grant.
+    /// A get of the guarded object by a user that needs a grant.
     GetAs {
         user: String,
     },
 }
 
-/// What was answered.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A write, with its version.
     Written(Version),
-    /// A deletion or a withdrawal, whose version is not in the answer.
+    /// A deletion or a withdrawal. The response does not contain its version.
     Done,
     Found {
         version: Version,
@@ -76,9 +76,9 @@ pub(crate) enum Outcome {
         version: Version,
         items: Vec<Item>,
     },
-    /// It was not done, and never will be.
+    /// The operation was not done, and never will be.
     Refused(u16),
-    /// It was done, or will be, or not.
+    /// The operation may have been done already, may be done later, or may never be done.
     Unknown(String),
 }
 
@@ -148,10 +148,10 @@ pub(crate) enum Kind {
 pub(crate) struct Cut {
     /// The newest version of the state that was restored.
     pub(crate) kept: Version,
-    /// The newest version before the restore: what is between the two is lost.
+    /// The newest version before the restore: versions after `kept` up to this one are lost.
     pub(crate) last: Version,
     pub(crate) began: Moment,
-    /// From here on, each server answers from what was restored.
+    /// From here on, each server responds from the restored data.
     pub(crate) ended: Moment,
 }
 
@@ -163,7 +163,7 @@ pub(crate) struct History {
     pub(crate) cuts: Vec<Cut>,
     /// The last write, which each watcher has waited for.
     pub(crate) last: Version,
-    /// What was done to the servers, for people.
+    /// The faults at the servers, for human readers.
     pub(crate) notes: Vec<(Moment, String)>,
 }
 

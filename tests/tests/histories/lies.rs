@@ -88,7 +88,7 @@ fn a_restore_is_no_violation_but_all_else_stays_one() {
         assert!(violations.is_empty(), "seed {seed}: {violations:#?}");
         let cut = history.cuts.remove(0);
         assert!(!check(&history).is_empty(), "the restore took nothing away");
-        // A state from before what was lost.
+        // A state from before the lost versions.
         history.cuts.push(super::history::Cut { kept: cut.kept / 2, ..cut });
         assert!(!check(&history).is_empty(), "seed {seed}");
     }
@@ -301,7 +301,7 @@ fn writes_out_of_order_or_against_their_precondition_are_found() {
         history.operations[number].invoked += 10_000_000;
         history.operations[number].completed += 10_000_000;
         let Action::Delete { .. } = history.operations[number].action else { return };
-        // A deletion has no value of its own, so it is taken away altogether.
+        // A deletion has no value, so it is removed from the history.
         read(
             history,
             Action::Get { name: "n0".to_owned() },

@@ -1,7 +1,9 @@
-//! Histories of a fleet: clients write, read and watch on three servers while servers, members of etcd and the links
-//! between them fail. A checker then compares what the clients saw with what a fleet promises.
+//! Histories of a fleet: clients write, read and watch on three servers while servers, members of
+//! etcd and the links between them fail. A checker then compares the results of the clients with
+//! the promises of a fleet.
 //!
-//! The same seed chooses the same faults in the same order. What the clients do in between depends on the machine.
+//! The same seed chooses the same faults in the same order. The requests of the clients in between
+//! depend on the machine.
 
 mod checker;
 mod clients;
@@ -139,7 +141,7 @@ async fn heavy_a_fleet_keeps_its_promises_while_its_parts_fail() {
     let mut number = 0;
     while started.elapsed() < Duration::from_secs(seconds) {
         let plan = Plan::of(number, &mut random);
-        // Each round has numbers of its own, so that the time of one does not change the next.
+        // Each round has its own random numbers, so that the time of one does not change the next.
         let mut of_round = Random::new(random.draw());
         round(plan, seed, &mut of_round).await;
         number += 1;
@@ -154,7 +156,7 @@ fn seconds() -> Option<u64> {
     asked.or_else(|| Form::of_this_run().pick(None, Some(FULL_SECONDS)))
 }
 
-/// Runs a fleet, its clients and its faults, and checks what the clients saw.
+/// Runs a fleet, its clients and its faults, and checks the results of the clients.
 async fn round(plan: Plan, seed: u64, random: &mut Random) {
     eprintln!("{:?} {:?}", plan.options, plan.faults);
     let recorder = Recorder::default();

@@ -1,4 +1,4 @@
-//! What goes wrong in a fleet. Each fault has an end, and then all has to be well again.
+//! The faults in a fleet. Each fault has an end, and afterwards everything must work again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const FILLING_BYTES: usize = 1024 * 1024;
 /// The clock of a server is wrong by less than this.
 const MAX_STEP_SECONDS: u64 = 2 * 60 * 60;
 
-/// Revisions of etcd that a restore with a bump leaves out, beyond those that are lost.
+/// Revisions of etcd that a restore with a bump skips, in addition to the lost ones.
 const BUMP: u64 = 500;
 
 /// Puts that a bump sends at the same time.
@@ -62,7 +62,7 @@ pub(crate) enum Nemesis {
     RestoreWithBump,
 }
 
-/// What a nemesis works with.
+/// The parts that a nemesis works with.
 pub(crate) struct Scene<'a> {
     pub(crate) fleet: &'a mut Fleet,
     pub(crate) recorder: &'a Recorder,
@@ -167,7 +167,7 @@ async fn split_server(scene: &mut Scene<'_>) {
 /// A server does not reach some members of etcd.
 fn cut_off(scene: &mut Scene<'_>, server: usize) {
     let link = any_fault(scene);
-    // One, two or all of them.
+    // The fault affects one, two or all members.
     let (first, count) = (scene.below(MEMBERS), 1 + scene.below(MEMBERS));
     scene.note(&format!("server {server}: {count} members from {first} are {link:?}"));
     for member in 0..count {
@@ -210,7 +210,7 @@ async fn compact(scene: &mut Scene<'_>) {
     let server = scene.below(SERVERS);
     scene.note(&format!("history is removed while server {server} is paused"));
     scene.fleet.signal(server, Signal::STOP);
-    // What is on the way is lost, so that the server really lags behind.
+    // Changes on the way are lost, so that the server really lags behind.
     scene.fleet.set_links(server, Link::Cut);
     scene.last().await;
     let revision = scene.fleet.etcd.revision().await;

@@ -12,7 +12,7 @@ const CLIENTS: usize = 6;
 const WATCHERS: usize = 3;
 const NAMES: u64 = 4;
 
-/// The user who needs a grant.
+/// The user that needs a grant.
 pub(crate) const USER: &str = "eve";
 
 /// A client, and how far its request is.
@@ -355,7 +355,7 @@ impl Simulation {
         }
         self.recorder.session(self.user.session);
         let mut history = self.recorder.history();
-        // A lost answer says no version, and the change is there all the same.
+        // A lost response contains no version, but the change exists.
         history.last = match last {
             Outcome::Written(version) => version,
             _ => self.changes.last().map_or(0, |change| change.version),

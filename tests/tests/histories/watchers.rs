@@ -47,7 +47,7 @@ pub(crate) struct Watcher {
     asker: Asker,
     /// The user, if it needs a grant.
     user: Option<String>,
-    /// The server that it likes most.
+    /// The server that it prefers.
     home: usize,
     random: Random,
     following: Following,
@@ -73,7 +73,7 @@ impl Watcher {
         }
     }
 
-    /// Watches while the user is the one who has grants.
+    /// Watches while this user is the one with grants.
     pub(crate) async fn run_while(mut self, ground: Ground, number: usize) {
         let mut position = None;
         while !ground.is_over.load(Ordering::Relaxed) {
@@ -125,7 +125,7 @@ impl Watcher {
     }
 
     async fn list(&mut self, server: usize) -> Option<Version> {
-        // The list of a user is filtered, so it is no operation of its own.
+        // The list of a user is filtered, so it is not recorded as an operation.
         if self.user.is_some() {
             let client = self.asker.client(server)?;
             let reply = client.get(&secrets(NAMESPACE)).try_send();

@@ -1,4 +1,4 @@
-//! What the clients of the fleet do, until they are told to stop.
+//! The operations of the fleet's clients, until they are told to stop.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ const NAMES: u64 = 8;
 const WRITERS: u64 = 4;
 const READERS: u64 = 3;
 
-/// Users who can be given a grant, one after the other.
+/// Users that can be given a grant, one after another.
 pub(crate) const USERS: usize = 6;
 
 /// The pause of a client after each request is below this.
 const MAX_PAUSE_MILLIS: u64 = 60;
 
-/// What all clients share.
+/// The common state of all clients.
 #[derive(Clone)]
 pub(crate) struct Ground {
     pub(crate) addresses: Arc<Addresses>,
@@ -34,7 +34,7 @@ pub(crate) struct Ground {
     pub(crate) is_over: Arc<AtomicBool>,
     /// Writers hold it for reading: with it for writing, there is no write.
     pub(crate) writing: Arc<RwLock<()>>,
-    /// The number of the user who has grants at present.
+    /// The number of the user that has grants at present.
     pub(crate) user: Arc<AtomicUsize>,
 }
 
@@ -173,7 +173,7 @@ impl Writer {
         let server = any_server(&self.asker, &mut self.random);
         let outcome = self.asker.ask(server, action).await;
         let Some(Outcome::Written(_) | Outcome::Done) = outcome else { return };
-        // What was acknowledged at one server is in the next read at another.
+        // The next read at another server contains the acknowledged write.
         let server = any_server(&self.asker, &mut self.random);
         self.asker.ask(server, Action::Get { name }).await;
     }
@@ -206,7 +206,7 @@ async fn read(ground: Ground, mut asker: Asker, mut random: Random) {
     }
 }
 
-/// Reads the guarded object as a user, while this user is the one who has grants.
+/// Reads the guarded object as a user, while this user is the one with grants.
 async fn read_as(ground: Ground, mut asker: Asker, mut random: Random, number: usize) {
     while ground.goes_on() {
         if ground.user.load(Ordering::Relaxed) == number {
@@ -217,8 +217,8 @@ async fn read_as(ground: Ground, mut asker: Asker, mut random: Random, number: u
     }
 }
 
-/// Gives the user a grant and takes it away. A grant whose outcome is unknown may still happen: then it goes on with
-/// another user.
+/// Grants the user access and takes it away. A grant with an unknown outcome may still happen: then
+/// the function goes on with another user.
 async fn grant(ground: Ground, mut asker: Asker, mut random: Random) {
     while ground.goes_on() {
         let number = ground.user.load(Ordering::Relaxed);

@@ -269,7 +269,7 @@ async fn a_watch_returns_only_keys_that_the_caller_may_read() {
     make(&admin, KEYS, "of-admin", json!({})).await;
     make(&admin, KEYS, "of-ada", json!({ "user": "ada" })).await;
     assert_eq!(watch.next().await.unwrap().summary(), "ADDED of-ada");
-    // Other groups that give nothing leave the watch alone; a caller who may read more lists again.
+    // Groups without rights do not end the watch. A caller that may read more has to list again.
     make(&admin, "teams", "red", json!({ "users": ["ada"], "groups": ["readers"] })).await;
     make(&admin, KEYS, "of-ada-too", json!({ "user": "ada" })).await;
     assert_eq!(watch.next().await.unwrap().summary(), "ADDED of-ada-too");

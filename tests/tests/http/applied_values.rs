@@ -1,4 +1,5 @@
-//! What a client applies and owns is there: values that are sent as text, and explicit zero values.
+//! A field that a client applies is stored and belongs to it: values that are sent as text, and
+//! explicit zero values.
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Request};
@@ -43,7 +44,7 @@ async fn text_of_a_secret_is_encoded_into_its_data_and_never_returned() {
         let made = apply(&client, &path, kind, &object).send().await.expect(201);
         assert_eq!(made["spec"]["data"], data, "{kind}");
         assert!(made["spec"].get("stringData").is_none(), "{made}");
-        // As in kube-apiserver: the manager owns what it sent.
+        // As in kube-apiserver: the manager owns the fields that it sent.
         let fields = owned(&made);
         assert_eq!(fields["f:stringData"], json!({ "f:b": {}, "f:c": {} }), "{fields}");
         assert_eq!(fields["f:data"], json!({ "f:a": {}, "f:b": {} }), "{fields}");

@@ -347,7 +347,7 @@ async fn a_create_by_apply_needs_the_right_to_create() {
     let admin = server.client();
     let ada = user(&admin, "ada").await;
     let group = "platform:user:ada";
-    // A caller who can have no object of the kind is refused for every name alike.
+    // A caller that can have no object of the kind gets the same refusal for every name.
     applied(&ada, "none", "me", json!({})).await.expect(403);
     admin.post(&secrets("platform")).json(&secret("theirs", "one")).send().await.expect(201);
     let rules = json!([rule_on("sharedsecrets", &["s1"], &["get", "patch"])]);
@@ -436,7 +436,7 @@ async fn the_status_is_applied_through_its_subresource() {
         text.contains("conflict with \"me\" with subresource \"status\": .status.conditions"),
         "{text}"
     );
-    // An apply of the object leaves the status, and what was applied to it.
+    // An apply of the object keeps the status and the fields that were applied to the status.
     let next = apply(&client, &one, "me", &body(json!({ "displayName": "C" }))).send().await;
     assert_eq!(next.expect(200)["status"], done["status"]);
 }

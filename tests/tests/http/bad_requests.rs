@@ -1,5 +1,5 @@
-//! Requests that are wrong, and the exact answer to each: media types, parameters, selectors, continue
-//! tokens, addresses. None is a 500, and none is served as if it were right.
+//! Requests that are wrong, and the exact response to each: media types, parameters, selectors,
+//! continue tokens, addresses. None is a 500, and none is served as a valid request.
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Request};
@@ -168,7 +168,8 @@ async fn options_of_other_requests_do_not_decide_a_read() {
     let of_case = r#"299 - "unknown query parameter \"LabelSelector\" has no effect: did you mean labelSelector?""#;
     let unknown = r#"299 - "unknown query parameter \"wach\" has no effect: did you mean watch?""#;
     assert_eq!(reply.warnings(), [of_case, unknown]);
-    // On a write, an option of another request is a warning, and one that no request has is refused.
+    // On a write, an option of another request is a warning, and an option of no request is
+    // refused.
     for (query, status) in [
         ("labelSelector=a", 200),
         ("watch=true", 200),

@@ -1,5 +1,5 @@
-//! The files of the web console at `/ui/`. The server of a debug build has them if `console/dist` was built; what is
-//! tested here holds with and without them.
+//! The files of the web console at `/ui/`. The server of a debug build has them if `console/dist`
+//! was built. The tests pass with and without them.
 
 use postern_tests::http::Response;
 use postern_tests::{Home, Server, Setup};

@@ -1,4 +1,5 @@
-//! Creating: what the server sets, what it ignores, generated names, dry runs.
+//! Creating: the fields that the server sets, the fields that it ignores, generated names, dry
+//! runs.
 
 use postern_tests::Server;
 use postern_tests::objects::{name_of, secret, secret_path, secrets, value_of, version_of};

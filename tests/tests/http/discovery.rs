@@ -1,4 +1,4 @@
-//! Discovery, version and `OpenAPI`: what clients read first.
+//! Discovery, version and `OpenAPI`: the first reads of a client.
 
 use std::collections::BTreeSet;
 
@@ -230,7 +230,7 @@ async fn openapi_lists_the_failures_of_every_operation() {
     }
 }
 
-/// The answer to a deletion is a Status or an object: what is said of it is true of both.
+/// The response to a deletion is a Status or an object: its schema describes both.
 #[tokio::test]
 async fn openapi_describes_what_deletions_take_and_answer() {
     let server = Server::start().await;

@@ -1,5 +1,5 @@
-//! Endpoint tokens: who gets which JWT, checked by another library than the server's, and where the keys
-//! are that it is checked with.
+//! Endpoint tokens: the JWT that each caller gets, checked by another library than the server's,
+//! and the location of the keys that verify it.
 
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};

@@ -190,7 +190,7 @@ async fn an_unknown_field_in_a_dropped_status_is_not_reported() {
     let reply =
         client.request("PATCH", &apply).body("application/apply-patch+yaml", body).send().await;
     assert_eq!((reply.status, reply.warnings()), (201, vec![]));
-    // Through the subresource, the status is what counts.
+    // Through the subresource, only the status of the body is used.
     object["metadata"]["resourceVersion"] =
         reply.expect(201)["metadata"]["resourceVersion"].clone();
     let reply = client.put(&format!("{list}/web/status")).json(&object).send().await;

@@ -1,5 +1,5 @@
-//! Impersonation: it gives the rights of the impersonated user and no others, and only to callers who
-//! may impersonate.
+//! Impersonation: it gives the rights of the impersonated user and no others. It needs the right to
+//! impersonate.
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Request};
@@ -32,7 +32,7 @@ async fn the_caller_becomes_the_impersonated_user_with_only_those_rights() {
     let server = Server::start().await;
     let (bob, admin) = (bob(&server).await, server.client());
     let mut wanted = status(who(&bob)).await;
-    // Everything except the access key, which is the one that was sent.
+    // Everything except the access key, which is the one in the request.
     wanted["accessKey"] = "admin".into();
     assert_eq!(status(who(&admin).header("impersonate-user", "bob")).await, wanted);
     assert_eq!(wanted["user"]["teams"][0]["name"], "red");
@@ -95,7 +95,7 @@ async fn impersonation_never_widens_a_scope() {
     bob(&server).await;
     let admin = server.client();
     admin.post(&secrets("platform")).json(&secret("s1", "one")).send().await.expect(201);
-    // The scope limits the right to impersonate, and what may be done with it.
+    // The scope limits the right to impersonate, and the rights of the impersonated user.
     for (name, rules, impersonates, reads) in [
         ("all", json!([{}]), 201, 200),
         ("none", json!([]), 403, 403),
@@ -166,7 +166,7 @@ async fn a_watch_ends_when_the_right_to_impersonate_is_lost() {
     assert_eq!(again.status, 403);
 }
 
-/// CVE-2023-40025: what was opened must not outlive what allowed it.
+/// CVE-2023-40025: a watch must not outlive the right that opened it.
 #[tokio::test]
 async fn cve_2023_40025_a_watch_ends_when_a_role_to_impersonate_is_taken_away() {
     let server = Server::start().await;

@@ -26,7 +26,7 @@ async fn a_key_ends_with_its_parent() {
     set(&admin, &path(KEYS, "parent"), json!({ "disabled": false })).await;
     ask().send().await.expect(201);
 
-    // It cannot free itself; its owner can, as by the creation of a key.
+    // The key cannot free itself. Its owner can, as with the creation of a key.
     let free = json!({ "spec": { "parent": null } });
     merge(&child, &path(KEYS, "child"), free.clone()).await.expect(403);
     merge(&parent, &path(KEYS, "child"), free).await.expect(200);

@@ -1,4 +1,5 @@
-//! What an access key ends with: its user, and the owners that a client has named. The first is in `status` alone.
+//! The objects that an access key ends with: its user, and the owners that a client has named. The
+//! first is in `status` alone.
 
 use postern_tests::Server;
 use postern_tests::http::Client;

@@ -1,4 +1,4 @@
-//! Login links: a code begins one session, within its lifetime, and does nothing else.
+//! Login links: a code begins one session, within its lifetime, and has no other use.
 
 use futures_util::future::join_all;
 use postern_tests::http::{Client, Response};
@@ -57,7 +57,7 @@ async fn a_code_begins_one_session_with_the_rights_of_its_key() {
         (&before["spec"]["ttl"], &before["status"]["session"]["loginCode"]),
         (&json!(60), &json!(true))
     );
-    // A browser shows whose session it would be, and asks, before it uses the code.
+    // A browser shows the user of the session, and asks, before it uses the code.
     let link = admin.with_token(code);
     for _ in 0..2 {
         let described = link.get(SESSION).send().await;

@@ -1,5 +1,6 @@
-//! The first requests of other tools, which stop when one of them fails: k9s, Headlamp, helm, Terraform, Flux, External
-//! Secrets, the recorder of controller-runtime, and everything that reads conditions as kstatus does.
+//! The first requests of other tools, which stop when one of them fails: k9s, Headlamp, helm,
+//! Terraform, Flux, and External Secrets. The recorder of controller-runtime is among them, and
+//! every tool that reads conditions as kstatus does.
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Response};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 const EVENTS_V1: &str = "/kubernetes/management/apis/events.k8s.io/v1";
 const PROJECT: &str = "p-web";
 
-/// A project with an admin, a user and a viewer, and a user who is no member.
+/// A project with an admin, a user and a viewer, and a user that is no member.
 async fn members(server: &Server) -> [Client; 5] {
     let admin = server.client();
     let mut clients = Vec::new();
@@ -319,7 +320,8 @@ async fn an_object_that_is_not_ready_says_so_in_a_condition() {
             (&json!(2), &json!("False"))
         );
         assert_eq!(ready(&changed)["lastTransitionTime"], ready(&made)["lastTransitionTime"]);
-        // A report that it is not ready counts, and one that it is ready does not without a route.
+        // A report of a state that is not ready is used. A report of a ready state is not used
+        // without a route.
         let report = |status: &str| json!({ "status": { "conditions": [{ "type": "Ready", "status": status, "reason": "Reported", "message": "" }] } });
         let status = format!("{list}/one/status");
         for (reported, phase, reason) in

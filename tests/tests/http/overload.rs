@@ -93,9 +93,9 @@ impl Expected {
     }
 }
 
-/// A watch whose client reads late gets what is not in memory any more from history. One whose client reads nothing
-/// for half a minute, as on a busy machine, is disconnected, and a watch that resumes gets the rest. In both cases
-/// no event is left out.
+/// A watch with a client that reads late gets events from history when they are no longer in
+/// memory. A watch with a client that reads nothing for half a minute, as on a busy machine, is
+/// disconnected. The watch that resumes it gets the rest. In both cases no event is left out.
 #[tokio::test]
 async fn heavy_a_watcher_that_reads_late_misses_nothing() {
     let server = Server::start().await;

@@ -86,7 +86,8 @@ async fn secrets_leases_and_events_are_made_in_protobuf() {
     assert_eq!(made["lastTimestamp"], "2023-11-14T22:13:20Z");
 }
 
-/// What the recorder of controller-runtime and the driver of helm send, with the empty messages of Go's structs.
+/// The requests of controller-runtime's recorder and helm's driver, with the empty messages of Go's
+/// structs.
 #[tokio::test]
 async fn events_of_the_other_group_and_config_maps_are_made_in_protobuf() {
     let server = Server::start().await;
@@ -320,7 +321,8 @@ async fn lengths_that_lie_are_400_for_every_kind() {
         (who, "TokenReview", format!("{apis}/{who}/tokenreviews")),
         (core, "DeleteOptions", format!("{CORE}/{here}/secrets/none")),
     ] {
-        // A message that says it is longer than what is there, by one and by far; at its end, and inside.
+        // A message with a length that is greater than the remaining bytes, by one and by far; at
+        // its end, and inside.
         let lying = [
             &b"\x0a\x09hunter-2"[..],
             b"\x0a\xff\xff\xff\xff\x0f",

@@ -1,5 +1,6 @@
-//! Selectors in the `resourceAttributes` of reviews, as newer clients send them. They are taken and repeated, and do not
-//! matter for the decision, like in Kubernetes with roles: what is selected is not more than what there is.
+//! Selectors in the `resourceAttributes` of reviews, as newer clients send them. The server accepts
+//! and repeats them, and they do not change the decision, as in Kubernetes with roles: selected
+//! objects are a part of all objects.
 
 use postern_tests::Server;
 use postern_tests::rights::{allow, user};

@@ -52,7 +52,7 @@ async fn the_entries_have_names_and_sizes_and_no_values() {
             { "name": "password", "bytes": VALUE.len(), "isText": true },
         ])
     );
-    // The copy of `kubectl apply` is not there either.
+    // The copy of `kubectl apply` is not in the response either.
     assert!(!reply.text().contains(&STANDARD.encode(VALUE)), "{}", reply.text());
     let one = admin.get(&entry("db", "password")).send().await.expect(200);
     assert_eq!(
@@ -96,7 +96,7 @@ async fn a_missing_entry_is_404_that_names_the_field() {
     the secret db has no entry "pasword"
     {"causes":[{"field":"spec.data[pasword]","message":"the secret db has no entry \"pasword\"","reason":"FieldValueNotFound"}]}
     "#);
-    // What is not a name is not repeated.
+    // The response does not repeat a text that is not a name.
     let odd = admin.get(&entry("db", "a%20value%20of%20a%20secret")).send().await;
     insta::assert_snapshot!(failure(&odd), @r#"
     404 NotFound

@@ -107,7 +107,7 @@ async fn a_session_is_a_key_that_ends_with_the_key_of_its_login() {
     }
     assert_eq!(key.put(SESSION).json(&json!({})).send().await.status, 405);
     assert_eq!(admin.get(&format!("{GROUP}/consolesessions")).send().await.status, 404);
-    // What disables the key, or deletes it, ends the session.
+    // A change that disables the key, or deletes it, ends the session.
     let mine = path("ownedaccesskeys", "mine");
     set(&admin, &mine, json!({ "disabled": true })).await;
     assert_eq!(browser.status("GET", &selves()).await, 401);
@@ -248,7 +248,7 @@ async fn the_cookie_counts_only_for_requests_of_the_console() {
             }
         }
     }
-    // The same for what changes something.
+    // The same for a request that changes something.
     for (headers, wanted) in [(&[][..], 401), (&[("x-postern-console", "1")], 201)] {
         let mut request =
             browser.bare("POST", &secrets("platform")).header("cookie", &browser.cookie());
@@ -313,7 +313,7 @@ async fn failed_logins_are_limited_for_each_address_and_successful_ones_are_not(
     other.with_token("pst_wrong").post(SESSION).send().await.expect(401);
     one.post(SESSION).send().await.expect(201);
     one.get(&selves()).send().await.expect(200);
-    // What needs no key yet is refused, and a browser gets a page.
+    // A request before the login is refused too, and a browser gets a page.
     let start = || one.get("/auth/oidc/none/start").without("authorization");
     let page = start().header("accept", "text/html,*/*;q=0.8").send().await;
     assert!(
@@ -439,7 +439,7 @@ async fn unscoped_key(admin: &Client, name: &str, spec: &Value) -> (Client, Opti
     (with_key(admin, name, unscoped).await, scope)
 }
 
-/// Gives a key a scope.
+/// Sets the scope of a key.
 async fn narrow(admin: &Client, key: &str, scope: &Value) {
     set(admin, &path("ownedaccesskeys", key), json!({ "scope": scope })).await;
 }
@@ -467,7 +467,7 @@ fn random_request(random: &mut Random) -> (&'static str, String) {
     }
 }
 
-/// The response to a request, without what differs between two requests.
+/// The response to a request, without the parts that differ between two requests.
 fn compared(reply: &Response) -> (u16, Value) {
     let mut value = if reply.status < 300 { Value::Null } else { reply.json() };
     if let Some(object) = value.as_object_mut() {

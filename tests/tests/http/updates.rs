@@ -1,4 +1,4 @@
-//! Replacing: what is preserved, what counts as a change, and which writer wins.
+//! Replacing: the preserved fields, the effective changes, and the writer that wins.
 
 use postern_tests::Server;
 use postern_tests::objects::{CORE, secret, secret_path, secrets, value_of, version_of};
@@ -103,7 +103,7 @@ async fn a_replace_does_not_create() {
     assert!(text.starts_with("404 NotFound\n"), "{text}");
 }
 
-/// As in a create: what writes a manifest once can write it again.
+/// As in a create: the client can send the same manifest again.
 #[tokio::test]
 async fn a_namespace_on_a_kind_without_namespaces_means_nothing() {
     let server = Server::start().await;

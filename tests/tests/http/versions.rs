@@ -1,5 +1,5 @@
-//! `resourceVersion` and `resourceVersionMatch`, get, list and watch, row by row of Kubernetes'
-//! table; and what compaction removes.
+//! `resourceVersion` and `resourceVersionMatch` of get, list and watch, row by row of Kubernetes'
+//! table; and the versions that compaction removes.
 
 use postern_tests::objects::{name_of, secret, secret_path, secrets, version_of};
 use postern_tests::status::{failure, failure_of};

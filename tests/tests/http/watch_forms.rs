@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const STREAMING: &str =
     "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
-/// The annotations of the object in an event, whatever form it has.
+/// The annotations of the object in an event, in each form of the event.
 fn annotations(object: &Value) -> &Value {
     let object = if object["kind"] == "Table" { &object["rows"][0]["object"] } else { object };
     &object["metadata"]["annotations"]

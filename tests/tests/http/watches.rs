@@ -127,7 +127,7 @@ async fn a_watch_ends_cleanly_after_its_timeout_with_a_bookmark() {
     assert_eq!(events, [], "no bookmarks for who did not ask");
 }
 
-/// As for kube-apiserver, 0 is no wish: neither of a watch's time nor of a request's. A duration of 0
+/// As for kube-apiserver, 0 sets no limit: neither for a watch nor for a request. A duration of 0
 /// needs no unit.
 #[tokio::test]
 async fn a_timeout_of_zero_is_none() {

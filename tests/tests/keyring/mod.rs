@@ -31,7 +31,7 @@ async fn until_readable(server: &Server, expected: bool) {
     .await;
 }
 
-/// Starts a server that does not start, and returns what it says.
+/// The error output of a server that does not start.
 async fn fails(setup: Setup) -> String {
     let ended = setup.run_to_end().await;
     assert!(!ended.status.success(), "it ran");
@@ -64,7 +64,8 @@ async fn a_mounted_keyring_is_read_again_and_never_written() {
         (metric(&server, "postern_keyring_keys").await > 1.5).then_some(())
     })
     .await;
-    // The old keyring comes back, and lacks the key in use: the server goes on with what it has.
+    // The old keyring comes back, and lacks the key in use: the server goes on with the keys that
+    // it has.
     std::fs::copy(made.data().join("keys/seal.keys"), &replaced).unwrap();
     std::fs::rename(&path, home.path().join("kept")).unwrap();
     std::fs::rename(&replaced, &path).unwrap();

@@ -1,4 +1,4 @@
-//! What a server does with a source of at-rest keys, from its first start to a restore.
+//! A server with a source of at-rest keys, from its first start to a restore.
 
 use postern_tests::objects::{secret, secret_path, secrets, value_of};
 use postern_tests::{Ended, Home, Server, Setup, wait};

@@ -190,7 +190,7 @@ async fn the_finalizer_helper_completes_its_cycle() {
     let client = client(server.home()).await;
     let (api, resource) = (secrets(&client).await, shared_secret(&client).await);
     api.create(&PostParams::default(), &object(&resource, "s1", "v")).await.unwrap();
-    // Its first call adds the finalizer and does nothing else.
+    // Its first call only adds the finalizer.
     let cycle = async |expected: &str| {
         let object = Arc::new(api.get("s1").await.unwrap());
         let seen = std::sync::Mutex::new("nothing");
@@ -301,7 +301,7 @@ async fn deletions_have_each_policy() {
         dependent.owner_references_mut().push(reference);
         let dependent = api.create(&post, &dependent).await.unwrap();
         let answer = api.delete("owner", &params).await.unwrap();
-        // It stays until its dependents are dealt with; in the background, they follow.
+        // The object stays until its dependents are dealt with; in the background, they follow.
         assert_eq!(answer.is_right(), policy == "background");
         let gone = async |name: &str, uid: String| {
             let gone = await_condition(api.clone(), name, is_deleted(&uid));
@@ -317,7 +317,7 @@ async fn deletions_have_each_policy() {
     }
 }
 
-/// Lists have what their user may get.
+/// Lists have the objects that their user may get.
 #[tokio::test]
 async fn an_ordinary_user_does_everything_with_what_they_may() {
     let server = Server::start().await;

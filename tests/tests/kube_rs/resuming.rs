@@ -203,8 +203,8 @@ async fn heavy_compaction_leads_to_a_new_list_and_the_right_cache() {
     }
 }
 
-/// The lost server and the restored one both make changes that the other does not have, and both are
-/// asked to continue from the same versions.
+/// Watches over a restore. The lost server and the restored one each make changes that only that
+/// server has. Clients ask both to continue from the same versions.
 #[tokio::test]
 async fn heavy_a_restore_leads_to_a_new_list_and_the_right_cache() {
     let home = Home::new();

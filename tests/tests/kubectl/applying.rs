@@ -103,7 +103,7 @@ async fn from_client_side_apply_to_server_side_apply_and_back() {
         !managers(&moved).contains(&"kubectl-client-side-apply Update".to_owned()),
         "kubectl has moved its entry: {moved}"
     );
-    // From then on, what is not applied any more goes.
+    // From then on, an apply removes the fields that it no longer contains.
     server_side(&kubectl, &next, &[]).await;
     let stays = stored(&kubectl).await;
     assert_eq!(stays["spec"]["data"], json!({ "b": "djE=" }), "{stays}");

@@ -1,4 +1,4 @@
-//! Commands that change: edit, label, annotate, patch, replace, and what they refuse.
+//! Commands that change: edit, label, annotate, patch, replace, and their refusals.
 
 use std::os::unix::fs::PermissionsExt as _;
 

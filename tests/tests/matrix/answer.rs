@@ -34,7 +34,7 @@ impl Ask {
         self
     }
 
-    /// Would the first events be followed by a bookmark?
+    /// Whether a bookmark follows the first events.
     fn has_end(&self) -> bool {
         self.path.contains("sendInitialEvents=true")
     }
@@ -94,13 +94,13 @@ impl Answer {
         Ok(Self { status: 200, body: String::new(), objects })
     }
 
-    /// `status.reason`, or that of a 401.
+    /// `status.reason`, or the reason of a 401.
     fn reason(&self) -> String {
         let body: Value = serde_json::from_str(&self.body).unwrap_or_default();
         body["reason"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// The text of a cell. `all` is what the administrator was given.
+    /// The text of a cell. `all` is the response to the administrator.
     pub(crate) fn cell(&self, fixture: &Fixture, target: Option<Target>, all: &Self) -> String {
         let exists = target.is_some_and(|target| fixture.has(target));
         let word = match self.status {
@@ -123,7 +123,7 @@ fn refused(error: &str) -> Option<Answer> {
     Some(Answer { status, body, objects: None })
 }
 
-/// Says which objects were there: all, none, or which of them.
+/// The objects in the response: all, none, or a list of them.
 fn seen_word(fixture: &Fixture, seen: &BTreeSet<Key>, all: &BTreeSet<Key>) -> String {
     if seen.is_empty() {
         return "none".to_owned();

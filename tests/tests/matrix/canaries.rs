@@ -1,4 +1,5 @@
-//! Secret values are in no answer to those who may not get them, in no error, and in neither log.
+//! Secret values are in no response to callers without the right to get them, in no error, and in
+//! neither log.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -30,7 +31,7 @@ pub(crate) fn leaking(world: &World, table: &[Answered]) -> Vec<String> {
     leaking
 }
 
-/// Is it about an object that the caller has just made?
+/// Whether the response is about an object that the caller has just made.
 fn is_of_new(answered: &Answered) -> bool {
     answered.row.operation.method == "POST"
 }
@@ -150,7 +151,8 @@ async fn malformed_bodies_leave_no_secret_values_anywhere() {
     assert!(!is_there(&json!(world.server.home().records()).to_string()));
 }
 
-/// Makes a user who holds verbs on resources of our group in a namespace, and returns their client.
+/// Makes a user that holds verbs on resources of the platform's group in a namespace. The result is
+/// a client with a key of that user.
 async fn holder(admin: &Client, namespace: &str, resources: &[&str], verbs: &[&str]) -> Client {
     let name = "holder";
     make(admin, "users", name, json!({})).await;
@@ -191,7 +193,8 @@ fn requests_without_get() -> Vec<(&'static str, bool, &'static str, String)> {
     requests
 }
 
-/// Sends them all, real deletions last, and returns those whose answer has the secret value.
+/// Sends all requests, with real deletions last. The result is the requests with the secret value
+/// in their response.
 async fn showing(client: &Client, collection: &str, object: &str, canary: &str) -> Vec<String> {
     let mut showing = Vec::new();
     for query in ["?dryRun=All", ""] {
@@ -211,8 +214,8 @@ async fn showing(client: &Client, collection: &str, object: &str, canary: &str) 
     showing
 }
 
-/// Asks as a caller who may do everything but `get`, about an object that a finalizer keeps: the
-/// answer to a DELETE is then the object.
+/// Sends requests as a caller with every right but `get`, about an object that a finalizer keeps:
+/// the response to a DELETE is then the object.
 async fn check_without_get(plural: &str) {
     let world = World::of(Fixture::of(plural)).await;
     let (admin, fixture) = (world.admin(), &world.fixture);

@@ -14,15 +14,15 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 /// An object that requests are about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Target {
-    /// It belongs to the user `owner`.
+    /// The object of the user `owner`.
     Own,
-    /// It has been shared with the team `red`.
+    /// An object that has been shared with the team `red`.
     Shared,
-    /// None of the ordinary identities has anything to do with it.
+    /// An object without a relation to the ordinary identities.
     Theirs,
     /// As `Theirs`, in another namespace.
     Elsewhere,
-    /// It does not exist.
+    /// An object that does not exist.
     Absent,
     /// As `Absent`, in the other namespace.
     AbsentElsewhere,
@@ -41,7 +41,7 @@ impl Target {
         }
     }
 
-    /// Is it in the other namespace?
+    /// Whether it is in the other namespace.
     pub(crate) fn is_elsewhere(self) -> bool {
         matches!(self, Self::Elsewhere | Self::AbsentElsewhere)
     }
@@ -60,7 +60,7 @@ pub(crate) struct Fixture {
     pub(crate) namespaces: Option<(&'static str, &'static str)>,
     /// The names of [`Target::Own`], [`Target::Shared`] and [`Target::Theirs`].
     names: [Option<&'static str>; 3],
-    /// Can its objects be deleted and made again, as often as one likes?
+    /// Whether its objects can be deleted and made again, any number of times.
     pub(crate) can_be_remade: bool,
 }
 
@@ -169,7 +169,7 @@ impl Fixture {
         all.into_iter().filter(|&target| asked(target)).collect()
     }
 
-    /// Does an object of this sort exist?
+    /// Whether an object of this sort exists.
     pub(crate) fn has(&self, target: Target) -> bool {
         match target {
             Target::Own => self.names[0].is_some(),
@@ -205,7 +205,7 @@ impl Fixture {
         }
     }
 
-    /// Has it `owner` and `access`?
+    /// Whether it has `owner` and `access`.
     pub(crate) fn has_access_rules(&self) -> bool {
         let with = ["sharedsecrets", "projectsecrets", "virtualclusterinstances", "spaceinstances"];
         with.contains(&self.plural) || ["projects", "clusters"].contains(&self.plural)
@@ -253,18 +253,18 @@ impl Fixture {
         object
     }
 
-    /// The secret value of a target of a confidential kind, in base64: it may be in no answer to those who may
-    /// not get the target.
+    /// The secret value of a target of a confidential kind, in base64. It may be in no response to
+    /// callers that may not get the target.
     pub(crate) fn canary(&self, target: Target) -> String {
         STANDARD.encode(format!("canary-of-{}-{:?}-0123456789", self.plural, target))
     }
 
-    /// Can objects be made and deleted at once, by every caller?
+    /// Whether every caller can make and delete objects without a delay.
     pub(crate) fn ends_at_once(&self) -> bool {
         !["projects", "namespaces"].contains(&self.plural)
     }
 
-    /// Can an object have an owner?
+    /// Whether an object can have an owner.
     pub(crate) fn has_owner(&self) -> bool {
         self.has_access_rules() || ["ownedaccesskeys", "workloadidentities"].contains(&self.plural)
     }

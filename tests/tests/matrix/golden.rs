@@ -11,7 +11,7 @@ use crate::matrix::answer::Answer;
 use crate::matrix::tables::Answered;
 use crate::matrix::world::{Identity, World};
 
-/// The variable that accepts what has changed, as for the other snapshots.
+/// The variable that accepts the changes, as for the other snapshots.
 const ACCEPT: &str = "INSTA_UPDATE";
 
 const LEGEND: &str = "\

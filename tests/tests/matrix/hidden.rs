@@ -1,5 +1,6 @@
-//! Objects that the caller may not see are reported as missing. For a caller who may not get an object of
-//! our own group, every answer about it is, byte for byte, the answer about a name that does not exist.
+//! Objects that the caller may not see are reported as missing. This applies to the platform's own
+//! group: every response about such an object equals the response about a missing name, byte for
+//! byte.
 
 use crate::matrix::fixture::{Fixture, OURS, Target};
 use crate::matrix::tables::Answered;
@@ -27,7 +28,7 @@ fn is_get(answered: &Answered) -> bool {
     row.operation.method == "GET" && row.how.is_empty() && row.operation.path.ends_with("/{name}")
 }
 
-/// May the identity with this number get the target?
+/// Whether the identity with this number may get the target.
 pub(crate) fn may_get(table: &[Answered], target: Target, at: usize) -> bool {
     let mut rows = table.iter().filter(|one| is_get(one) && one.row.target == Some(target));
     rows.any(|one| one.answers[at].status == 200)

@@ -20,7 +20,7 @@ fn column(code: &'static str, words: &'static str, key: Value) -> Column {
     Column { code, words, key: Some(key), impersonated: None }
 }
 
-/// A key of the administrator, who may do everything: so its scope alone decides.
+/// A key of the administrator with every right, so its scope alone decides.
 fn scoped(code: &'static str, words: &'static str, scope: &Value) -> Column {
     column(code, words, json!({ "user": "admin", "scope": scope }))
 }

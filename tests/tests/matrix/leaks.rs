@@ -92,7 +92,7 @@ async fn watches_show_no_event_of_what_is_hidden() {
     admin.delete(&path).send().await.expect(200);
     secret(&admin, "hidden", "bob").await;
     secret(&admin, "mine", "ada").await;
-    // To own one more object changes what ada may read: informers list anew.
+    // If ada owns a further object, the objects that ada may read change, so informers list anew.
     let mut events = Vec::new();
     while let Some(event) = watch.next().await {
         assert!(!event.object.to_string().contains("hidden"), "{event:?}");

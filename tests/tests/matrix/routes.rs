@@ -34,9 +34,9 @@ pub(crate) struct Row {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     Nothing,
-    /// An object that was not there.
+    /// A new object.
     Creates,
-    /// A change that does no harm to the next one who asks.
+    /// A change that does not affect the requests of the next caller.
     Changes,
     /// The target is gone.
     Deletes,
@@ -47,10 +47,10 @@ const APPLY: &str = "application/apply-patch+yaml";
 
 const METHODS: [&str; 6] = ["get", "post", "put", "patch", "delete", "head"];
 
-/// The name of what is created.
+/// The name of the created object.
 pub(crate) const NEW: &str = "fresh";
 
-/// Begins a watch with what is there, and then a bookmark.
+/// Begins a watch with the existing objects, and then a bookmark.
 const STREAMED: &str =
     "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
 
@@ -60,7 +60,7 @@ impl Operation {
         Self { path: path.to_owned(), method: method.to_owned(), patches: Vec::new() }
     }
 
-    /// Is it about a kind?
+    /// Whether the operation is about a kind.
     pub(crate) fn is_about(&self, fixture: &Fixture) -> bool {
         // Older versions of a kind are in its table, too.
         let of_version = |version: &str| {
@@ -288,8 +288,8 @@ impl Rows<'_> {
         }
     }
 
-    /// A body that sets a label. The name of what does not exist comes with a version as well, so that
-    /// the two requests differ in nothing but the name.
+    /// A body that sets a label. For a missing name it has a version as well, so that the two
+    /// requests differ only in the name.
     fn change(&self, kind: &str, target: Target) -> Value {
         let label = json!({ "touched": "yes" });
         let like = match target {
@@ -310,7 +310,8 @@ impl Rows<'_> {
                     json!({ "name": name, "resourceVersion": version, "labels": label });
                 object
             }
-            // Without a name nothing is created: a caller who may create gets as far as that.
+            // Without a name nothing is created, but the request of a caller that may create gets
+            // as far as that check.
             APPLY => {
                 let Value::Object(mut object) = current() else { return Value::Null };
                 object.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind"));

@@ -37,7 +37,7 @@ async fn current(world: &World, operation: &Operation) -> BTreeMap<Target, Value
     objects
 }
 
-/// Asks everyone at the same time: the answers do not change what is there.
+/// Sends the request as all identities at the same time, because it changes nothing.
 pub(crate) async fn ask_together(world: &World, row: &Row) -> Vec<Answer> {
     let mut asking = JoinSet::new();
     for (at, identity) in world.identities.iter().enumerate() {
@@ -49,7 +49,7 @@ pub(crate) async fn ask_together(world: &World, row: &Row) -> Vec<Answer> {
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// Asks one after the other, and undoes what each of them did.
+/// Sends the request as one identity after the other, and undoes each change.
 async fn ask_in_turn(world: &World, operation: &Operation, at: usize) -> Vec<Answer> {
     let admin = world.admin();
     let mut answers = Vec::new();
@@ -168,7 +168,7 @@ async fn every_verb_of_discovery_is_an_operation() {
     }
 }
 
-/// Is an operation the one for a verb of a resource?
+/// Whether an operation is the one for a verb of a resource.
 fn serves(operation: &Operation, root: &str, resource: &Value, verb: &Value) -> bool {
     let (plural, sub) = {
         let name = resource["name"].as_str().unwrap();

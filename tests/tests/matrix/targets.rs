@@ -1,5 +1,6 @@
-//! The table of the request targets: who gets to a cluster, a space and a virtual cluster with which request, through
-//! the gateway and at an agent. Behind both is a cluster of the test's own, so that each cell is our decision alone.
+//! The table of the request targets: the callers that reach a cluster, a space and a virtual
+//! cluster with each request. Each request goes through the gateway and to an agent. Behind both is
+//! a cluster of the test itself, so that each cell shows only Postern's decision.
 
 use std::fmt::Write as _;
 
@@ -67,7 +68,7 @@ const REQUESTS: [(&str, &str, &str, bool); 17] = [
 ];
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// One who asks: the head of the column, words for the legend, and the spec of the access key.
+/// A caller: the head of the column, words for the legend, and the spec of the access key.
 type Who = (&'static str, &'static str, Value);
 
 fn who_asks() -> Vec<Who> {
@@ -108,7 +109,7 @@ fn people() -> Vec<Who> {
     ]
 }
 
-/// The spec of a key of the administrator, who may do everything: so its scope alone decides.
+/// The spec of a key of the administrator with every right, so its scope alone decides.
 fn of_admin(scope: &Value) -> Value {
     json!({ "user": "admin", "scope": scope })
 }
@@ -181,7 +182,8 @@ fn scoped_by_rules() -> Vec<Who> {
     ]
 }
 
-/// One who asks, with their way through the gateway, and the one to the agent if there is a token for it.
+/// A caller, with its client for the gateway, and its client for the agent if there is a token for
+/// it.
 struct Asking {
     code: &'static str,
     words: &'static str,
@@ -263,7 +265,7 @@ impl Scene {
         Self { agent: agent.start().await, server, recording }
     }
 
-    /// Makes the keys and their tokens, and then stops those that are to be stopped.
+    /// Makes the keys and their tokens, and then disables some of them.
     async fn all_who_ask(&self) -> Vec<Asking> {
         let admin = self.server.client();
         let mut all = Vec::new();
@@ -310,7 +312,7 @@ async fn make_instances(admin: &Client) {
     }
 }
 
-/// The cell of one who asks.
+/// The cell of a caller.
 async fn cell(
     asking: &mut Asking,
     (at_gateway, at_agent): (&str, Option<&str>),

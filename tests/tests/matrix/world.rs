@@ -12,7 +12,7 @@ use crate::matrix::answer::{Answer, Ask};
 use crate::matrix::fixture::{Fixture, Target};
 use crate::matrix::identities::{Column, columns};
 
-/// One who asks, with an open connection.
+/// A caller, with an open connection.
 pub(crate) struct Identity {
     pub(crate) code: &'static str,
     pub(crate) words: &'static str,
@@ -59,7 +59,7 @@ impl Identity {
     }
 }
 
-/// The server, who asks, and the kind that they ask about.
+/// The server, the callers, and the kind of their requests.
 pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) fixture: Fixture,
@@ -132,7 +132,7 @@ async fn make_issuer(admin: &Client, fixture: &Fixture) {
     }
 }
 
-/// Makes the namespaces and projects, except where they are what is asked about.
+/// Makes the namespaces and projects, unless they are the targets themselves.
 async fn make_places(admin: &Client, fixture: &Fixture) {
     let projects = Fixture::of("projects");
     for name in ["alpha", "beta"] {
@@ -156,7 +156,7 @@ async fn add_members(admin: &Client) {
     admin.patch(&collection("projects/alpha"), "merge-patch", &change).send().await.expect(200);
 }
 
-/// Makes the object that is a target, if it is not there.
+/// Makes the object that is a target, if it does not exist.
 pub(crate) async fn make_target(admin: &Client, fixture: &Fixture, target: Target) {
     let path = fixture.path(target);
     if admin.get(&based(&path)).send().await.status == 200 {

@@ -19,14 +19,15 @@ use crate::observe::scrape::{Metrics, until};
 const DISK_MIB: u64 = 110;
 const FILLER_MIB: u64 = 60;
 
-/// Requests at once of the owner who sends more than the share, and slots for all reads. One owner has an eighth.
+/// Simultaneous requests of the owner that sends more than its share, and slots for all reads. One
+/// owner has an eighth.
 const REQUESTS_AT_ONCE: usize = 30;
 const FEW_READS: &str = "--max-reads-in-flight=8";
 
 const DISK_FULL: &str = "PosternDiskFull";
 
-/// A program that mounts a small disk of its own on the directory of the database, and then becomes the server. Its
-/// mounts are its own: outside, the directory is empty.
+/// A program that mounts a separate small disk on the directory of the database, and then becomes
+/// the server. No other process sees its mounts: outside, the directory is empty.
 fn on_small_disk(home: &Home) -> PathBuf {
     let directory = home.data().join("db");
     let mut private = std::fs::DirBuilder::new();
@@ -46,7 +47,7 @@ exec unshare --user --map-root-user --mount sh -c '
     path
 }
 
-/// Whether this machine lets a process have mounts of its own. Some containers do not.
+/// Whether this machine lets a process have private mounts. Some containers do not.
 fn may_mount() -> bool {
     let mut command = std::process::Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "x", "/mnt"]);
@@ -254,7 +255,7 @@ async fn a_missing_keyring_is_seen() {
     }
 }
 
-/// The key of the page on monitoring reads the metrics and nothing else.
+/// The key of the page on monitoring can read only the metrics.
 #[tokio::test]
 async fn the_key_of_prometheus_reads_metrics_alone() {
     let server = Server::start().await;

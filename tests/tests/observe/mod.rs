@@ -1,5 +1,5 @@
-//! What operators observe: the alerts, the dashboard and the runbooks. Each name of a metric in them is exported, and
-//! five faults are provoked that the alerts find.
+//! The tools of operators: the alerts, the dashboard and the runbooks. Each name of a metric in
+//! them is exported, and the tests provoke five faults that the alerts find.
 
 mod etcd;
 mod faults;

@@ -190,7 +190,8 @@ fn every_message_that_a_runbook_quotes_is_in_the_sources() {
     assert!(unknown.is_empty(), "the sources have no {unknown:?}");
 }
 
-/// The unit of a query of a panel: that of the panel, unless the panel has another one for this query.
+/// The unit of a query of a panel: the panel's unit, unless the panel has another one for this
+/// query.
 fn unit_of<'a>(panel: &'a Value, query: &str) -> &'a str {
     let overrides = panel.pointer("/fieldConfig/overrides").unwrap().as_array().unwrap();
     let own = overrides.iter().find(|one| {

@@ -10,17 +10,17 @@ use postern_tests::{Agent, wait};
 pub(crate) struct Metrics(String);
 
 impl Metrics {
-    /// Reads those of a server.
+    /// Reads the metrics of a server.
     pub(crate) async fn of(admin: &Client) -> Self {
         Self(admin.get("/metrics").send().await.expect_text(200))
     }
 
-    /// Reads those of a server that name owners of access keys.
+    /// Reads the metrics of a server that name owners of access keys.
     pub(crate) async fn of_owners(admin: &Client) -> Self {
         Self(admin.get("/metrics/owners").send().await.expect_text(200))
     }
 
-    /// Reads those of an agent with `--metrics-listen`.
+    /// Reads the metrics of an agent with `--metrics-listen`.
     pub(crate) async fn of_agent(agent: &Agent) -> Self {
         Self(plain_get(&agent.metrics_address(), "/metrics").await)
     }

@@ -1,5 +1,5 @@
-//! A cluster with an endpoint of its own: the loft CLI gets an endpoint token for it, and the vcluster CLI sends the
-//! access key, which is refused there with the reason.
+//! A cluster with a direct endpoint: the loft CLI gets an endpoint token for it. The vcluster CLI
+//! sends the access key, which the endpoint refuses with the reason.
 
 use postern_tests::cli::CliUser;
 use postern_tests::rights::{path, set};

@@ -16,7 +16,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure that the client finds by itself, without a code of the server.
+    /// A failure that the client itself finds, without a code of the server.
     pub(crate) fn of_client(message: impl Into<String>) -> Self {
         Self { code: 0, message: message.into() }
     }
@@ -95,7 +95,7 @@ impl GoClient {
         Ok(self.send(self.http.post(&path).json(&body)).await?.json())
     }
 
-    /// Replaces an object by what the client knows of it, and returns the whole answer.
+    /// Replaces an object with the fields that the client knows. The result is the whole response.
     pub(crate) async fn update(&self, collection: &str, object: &Value) -> Outcome<Response> {
         let body = encode(self.age, resource_of(collection), object);
         let name = object["metadata"]["name"].as_str().unwrap();
@@ -125,7 +125,7 @@ impl GoClient {
         Ok(self.send(self.http.delete(&path).json(&options)).await?.json())
     }
 
-    /// Asks who the caller is.
+    /// Asks for the caller's identity.
     pub(crate) async fn myself(&self) -> Outcome<Value> {
         Ok(self.create("selves", &json!({})).await?["status"].clone())
     }

@@ -1,4 +1,5 @@
-//! The JavaScript client of the console: plain objects, a time limit in each query, and headers of its own.
+//! The JavaScript client of the console: plain objects, a time limit in each query, and its own
+//! headers.
 
 use postern_tests::http::{Client, Request, Response};
 use postern_tests::objects::GROUP;
@@ -114,12 +115,12 @@ async fn logging_in_and_out() {
     let myself = js.myself().await.unwrap();
     assert_eq!(myself["user"]["name"], "ada");
     assert_eq!(myself["projectNamespacePrefix"], "p-");
-    // It deletes its own key, whatever the type.
+    // It deletes its own key of any type.
     let own = myself["accessKey"].as_str().unwrap();
     assert_eq!(own, "ada-console");
     js.delete(&format!("ownedaccesskeys/{own}")).await.unwrap();
     js.myself().await.unwrap_err().expect(401, &["access key"]);
-    // A login by password is not served here. The client shows what is in the body.
+    // The server has no login by password. The client shows the text of the body.
     let password = json!({ "username": "ada", "password": "secret" });
     let refused = platform.ada.post("/auth/password/login").json(&password).send().await;
     assert!([403, 404].contains(&refused.status), "{}", refused.status);

@@ -20,7 +20,7 @@ pub(crate) const SHARED_ROLE: &str = "loft-cluster-space-admin";
 pub(crate) const VCLUSTER: (&str, &str) = ("virtualclusterinstances", "virtualcluster");
 pub(crate) const SPACE: (&str, &str) = ("spaceinstances", "space");
 
-/// The namespace in which the client looks for what is in a project.
+/// The namespace in which the client looks for the objects of a project.
 fn namespace_of(project: &str) -> String {
     format!("loft-p-{project}")
 }
@@ -200,7 +200,7 @@ impl Loft {
         Ok(decoded(&found["spec"]["data"][key]))
     }
 
-    /// `list secrets --project P`: the names of those that the caller may use.
+    /// `list secrets --project P`: the names of the secrets that the caller may use.
     async fn list_project_secrets(&self, project: &str) -> Outcome<Vec<String>> {
         self.go.get(&format!("projects/{project}")).await?;
         let mut names = Vec::new();
@@ -264,7 +264,7 @@ async fn the_version_that_is_advertised_lets_the_client_in() {
     let answer = platform.eve.get("/version").send().await.expect(200);
     assert_eq!(answer["version"], "v0.0.0");
     assert!(answer["gitVersion"].as_str().unwrap().starts_with('v'), "for kubectl: {answer}");
-    // Another version has to be that of the client.
+    // Another version has to equal the client's version.
     let setup = Setup::on(&Home::new()).argument("--advertise-version=v3.4.8");
     let server = setup.start().await;
     Loft::of(&server.client()).check_version().await.unwrap();
@@ -345,7 +345,7 @@ async fn using_a_cluster_a_virtual_cluster_and_a_space() {
         if what == VCLUSTER {
             assert_reaches(&platform.bob, &server).await;
         } else {
-            // Through a space, its namespace is reached, and nothing else.
+            // A space gives access only to its namespace.
             let namespaces = format!("{server}/api/v1/namespaces");
             let one = |name: &str| format!("{namespaces}/{name}");
             platform.bob.get(&one("platform")).send().await.expect(200);
@@ -355,7 +355,7 @@ async fn using_a_cluster_a_virtual_cluster_and_a_space() {
         assert!(of_tim.message.contains("couldn't find or access"), "{}", of_tim.message);
         Loft::of(&platform.eve).use_instance(what, name).await.unwrap_err().expect_hidden();
     }
-    // `use cluster` reads the cluster. It fails for a caller who may not get the cluster.
+    // `use cluster` reads the cluster. It fails for a caller without the right to get the cluster.
     loft.go.get("clusters/member").await.unwrap_err();
     let found = Loft::of(&platform.admin).go.get("clusters/member").await.unwrap();
     assert_eq!(found["metadata"]["name"], "member");
@@ -386,7 +386,7 @@ async fn sharing_a_virtual_cluster_gives_access_and_loses_nothing() {
     let stored = platform.stored(VCLUSTER.0, "web").await;
     assert_eq!(stored["spec"]["extraAccessRules"], json!([rule, second]));
     Loft::of(&platform.zoe).use_instance(VCLUSTER, "web").await.unwrap();
-    // A rule that is removed gives no more access.
+    // A removed rule gives no access.
     let one = format!("{}/web", platform.collection(VCLUSTER.0));
     merge(&platform.ada, &one, json!({ "spec": { "extraAccessRules": [second] } }))
         .await

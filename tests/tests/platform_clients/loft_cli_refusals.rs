@@ -96,8 +96,8 @@ async fn nothing_is_put_to_sleep() {
     }
 }
 
-/// `create vcluster` and `create space` read the templates first. The client ends there by itself, since there is
-/// none.
+/// `create vcluster` and `create space` read the templates first. The client ends there, since
+/// there is none.
 #[tokio::test]
 async fn there_are_no_templates_to_create_from() {
     let platform = Platform::start(&FOR_LOFT).await;

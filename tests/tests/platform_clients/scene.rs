@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// The project.
 pub(crate) const SHOP: &str = "shop";
 
-/// How long a client waits for an instance that becomes ready, and for one that does not.
+/// The waits of a client: `LONG` for an instance that becomes ready, `SHORT` for one that does not.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 pub(crate) const SHORT: Duration = Duration::from_millis(500);
 

@@ -1,5 +1,5 @@
-//! The story of a team that works without the platform administrator. The project admin, who is a member with that
-//! role, does everything alone. The tutorial tells the same story.
+//! The story of a team that works without the platform administrator. The project admin, a member
+//! with that role, does everything alone. The tutorial tells the same story.
 
 use postern_tests::documents::{run, shell_of};
 use postern_tests::http::Client;
@@ -103,7 +103,7 @@ async fn a_project_admin_does_it_all_and_a_member_uses_it() {
     outsider_sees_nothing(&platform).await;
     member_may_not_do_what_admins_do(&max, &ada).await;
 
-    // A user who is no longer a member does not see the project.
+    // A former member does not see the project.
     let members =
         json!([{ "kind": "User", "name": "ada", "clusterRole": "platform-project-admin" }]);
     merge(ada.client, &project, json!({ "spec": { "members": members } })).await.expect(200);

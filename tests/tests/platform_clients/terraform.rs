@@ -86,7 +86,7 @@ impl Resource<'_> {
         Ok(changes.map(|attribute| attribute.name.to_owned()).collect())
     }
 
-    /// `terraform apply` of another configuration: a merge patch from what is there.
+    /// `terraform apply` of another configuration: a merge patch from the stored object.
     async fn update(&mut self, config: Value) -> Outcome<()> {
         self.config = config;
         let found = self.read().await?;

@@ -1,5 +1,5 @@
-//! Backups: made while the server runs and without it, restored to a new database, and what clients
-//! of the lost database see then.
+//! Backups: made while the server runs and without it, and restored to a new database. The tests
+//! also check the view of clients of the lost database afterwards.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -171,7 +171,7 @@ async fn a_backup_is_private_complete_and_recorded() {
     assert!(refused.contains("--overwrite"), "{refused}");
     assert_eq!(std::fs::read(&path).unwrap(), first);
     server.stop().await;
-    // A link is no file of ours, wherever it leads.
+    // A backup does not write through a link, regardless of its target.
     let linked = home.path().join("linked");
     std::os::unix::fs::symlink(home.kubeconfig(), linked.with_extension("unfinished")).unwrap();
     let kubeconfig = std::fs::read(home.kubeconfig()).unwrap();

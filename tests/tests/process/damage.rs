@@ -1,5 +1,5 @@
-//! Files that are damaged, lost, or those of another server. Each is noticed at the start, with a
-//! message that says which and what to do. Nothing is made in the place of what is lost.
+//! Files that are corrupt, lost, or from another server. The server notices each at the start. Its
+//! message names the file and the remedy. The server makes no new file in the place of a lost one.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -41,7 +41,7 @@ async fn a_certificate_authority_is_never_replaced() {
     std::fs::remove_file(&key).unwrap();
     let missing = refused(Setup::on(&home)).await;
     assert!(missing.contains("its key are missing") && !key.exists(), "{missing}");
-    // The kubeconfig is kept elsewhere, as is advised: there was an authority all the same.
+    // The kubeconfig is kept elsewhere, as the documentation advises: there was still an authority.
     let (kubeconfig, elsewhere) = (home.kubeconfig(), home.path().join("elsewhere"));
     std::fs::rename(&kubeconfig, &elsewhere).unwrap();
     let missing = refused(Setup::on(&home)).await;
@@ -159,7 +159,7 @@ async fn a_database_that_was_lost_is_not_made_anew() {
         assert!(names.iter().all(|name| message.contains(name)), "{message}");
         assert!(log.exists() && !home.data().join("db/postern.redb.log.old").exists());
     }
-    // As when a restore did not come to its end.
+    // As after a restore that did not finish.
     std::fs::rename(home.data().join("db"), aside.join("db")).unwrap();
     std::fs::create_dir(home.data().join("db")).unwrap();
     let private = std::fs::Permissions::from_mode(0o700);

@@ -1,5 +1,5 @@
-//! Files: what the first start creates, who may read it, and what happens when files are missing or
-//! corrupt.
+//! Files: the files that the first start creates, their permissions, and the start with missing or
+//! corrupt files.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ async fn only_the_owner_can_read_the_files_of_the_first_start() {
     let kubeconfig = server.kubeconfig();
     assert!(kubeconfig.server.ends_with("/kubernetes/management"));
     assert_eq!(kubeconfig.namespace, "platform");
-    // It is printed when requests are served, and maybe a moment after the first one was.
+    // The server prints the path when it serves requests, perhaps a moment after the first one.
     let path = data.join("admin.kubeconfig");
     postern_tests::wait::until("the path of the kubeconfig", async || {
         server.home().printed().contains(path.to_str().unwrap()).then_some(())
@@ -90,14 +90,16 @@ async fn a_second_process_on_the_same_directory_is_refused() {
 }
 
 #[tokio::test]
-async fn an_address_in_use_is_reported_and_breaks_nothing() {
+async fn an_address_in_use_is_reported_and_leaves_nothing_behind() {
     let one = Server::start().await;
     let home = Home::new();
     let address = one.kubeconfig().authority_of_server().to_owned();
-    let taken = Setup::bare(&home).argument("serve").argument("--data-dir").argument(home.data());
+    let data = home.path().join("new");
+    let taken = Setup::bare(&home).argument("serve").argument("--data-dir").argument(&data);
     let ended = taken.argument("--listen").argument(&address).run_to_end().await;
     assert!(!ended.status.success());
     assert!(ended.stderr.contains(&address), "{}", ended.stderr);
+    assert!(!data.exists());
     Setup::on(&home).start().await.stop().await;
 }
 
@@ -155,7 +157,7 @@ async fn heavy_a_corrupt_database_is_refused_or_reported() {
         server.client().post(&secrets("platform")).json(&object).send().await.expect(201);
     }
     server.stop().await;
-    // It was closed, so it needs no log.
+    // The database was closed, so it needs no log.
     let database = home.data().join("db/postern.redb");
     let whole = std::fs::read(&database).unwrap();
     let mut random = Random::new(7);

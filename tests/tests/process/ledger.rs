@@ -1,5 +1,5 @@
-//! A ledger of writes: what was sent and what was acknowledged. It checks a server's state and the
-//! events of a watch against these writes.
+//! A ledger of writes: the writes that were sent and those that were acknowledged. It checks a
+//! server's state and the events of a watch against these writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

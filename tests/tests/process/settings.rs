@@ -1,4 +1,4 @@
-//! Settings: flags, environment, one file, and what is refused.
+//! Settings: flags, environment, one file, and rejected values.
 
 use std::path::Path;
 

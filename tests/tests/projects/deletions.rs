@@ -1,4 +1,4 @@
-//! What the deletion of a project says about the instances in it.
+//! The deletion of a project, and its warnings about the instances in the project.
 
 use postern_tests::Server;
 use postern_tests::objects::CORE;
@@ -15,7 +15,7 @@ async fn the_deletion_of_a_project_warns_about_the_virtual_clusters_in_it() {
     let server = Server::start().await;
     let admin = server.client();
     two_projects(&admin).await;
-    // A caller who may not see the instances learns nothing of them.
+    // A caller without the right to see the instances learns nothing of them.
     let ada = user(&admin, "ada").await;
     let rules = json!([rule(&["projects"], &["get", "delete"])]);
     allow(&admin, "deletes", None, rules, "platform:user:ada").await;

@@ -56,12 +56,12 @@ async fn a_reference_to_a_kubeconfig_that_cannot_be_used_is_invalid_and_says_why
         }
         merge(&admin, &at, config("good")).await.expect(200);
     }
-    // It may change later, and the objects that refer to it as well.
+    // The Secret may change later, and so may the objects that refer to it.
     let bad = json!({ "data": { "good": kubeconfig(&exec) } });
     merge(&admin, &format!("{}/kc", core_secrets("p-a")), bad).await.expect(200);
     let at = format!("{}/v", instances("a"));
     merge(&admin, &at, json!({ "spec": { "description": "new" } })).await.expect(200);
-    // One that is not there yet may come.
+    // A kubeconfig Secret that does not exist yet may be created later.
     let later =
         json!({ "spec": { "config": { "secretName": "later", "secretNamespace": "p-a" } } });
     merge(&admin, &at, later).await.expect(200);

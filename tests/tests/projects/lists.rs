@@ -77,7 +77,7 @@ async fn clusters_are_those_that_the_project_allows_and_the_caller_may_know() {
     ]);
     allow(&admin, "some", None, rules, "platform:user:ada").await;
     assert_eq!(names(&ada.get(&clusters).send().await.expect(200)), ["c2", "c3"]);
-    // Those that the project names are known to all who may see the list.
+    // All readers of the list see the clusters that the project names.
     let some = json!([{ "name": "c1" }, { "name": "c3" }, { "name": "gone" }]);
     set(&admin, &path("projects", "a"), json!({ "allowedClusters": some })).await;
     assert_eq!(names(&admin.get(&clusters).send().await.expect(200)), ["c1", "c3"]);

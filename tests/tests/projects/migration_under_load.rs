@@ -23,7 +23,7 @@ const PASSING: usize = 3;
 
 /// A request, or a line of a watch, that takes longer is given up; then the test looks again.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A watcher that hears nothing for so long looks whether all is done.
+/// The time without an event after which a watcher checks whether all is done.
 const SILENCE: Duration = Duration::from_millis(200);
 
 /// Which instances there are: name and namespace, by uid.
@@ -108,14 +108,14 @@ async fn move_them(mut caller: Caller, shared: Arc<Shared>, wanted: usize) {
         };
         match reply.status {
             201 => drop(shared.migrations.fetch_add(1, Ordering::SeqCst)),
-            // It is in the other project, or another task has just changed or removed it.
+            // The instance is in the other project, or another task has just changed or removed it.
             404 | 409 => {}
             status => panic!("a migration: {status} {}", reply.text()),
         }
     }
 }
 
-/// Counts up a label of each lasting instance, wherever it is.
+/// Counts up a label of each lasting instance, in its current project.
 async fn update(mut caller: Caller, shared: Arc<Shared>) {
     let names = lasting();
     while !shared.is_over() {
@@ -269,7 +269,7 @@ impl Follower {
     }
 }
 
-/// Follows until it holds what there is at the end.
+/// Follows until it holds exactly the objects of the end.
 async fn follow(caller: Caller, shared: Arc<Shared>) -> (usize, usize) {
     let (held, version) = (Held::new(), None);
     let mut follower = Follower { caller, held, version, resumed: 0, events: 0 };

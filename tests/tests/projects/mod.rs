@@ -1,4 +1,4 @@
-//! Projects and what is in them: migration, lists, kubeconfigs, secrets that follow others.
+//! Projects and their content: migration, lists, kubeconfigs, secret sync.
 
 mod deletions;
 mod kubeconfigs;

@@ -48,8 +48,8 @@ async fn until(admin: &Client, name: &str, value: &str, of: &str, reason: &str) 
     .await;
 }
 
-/// A project, a shared secret `db` with the value `one`, and the user `ada`, who may do all to the secrets of
-/// the project.
+/// A project, a shared secret `db` with the value `one`, and the user `ada` with every right to the
+/// secrets of the project.
 async fn scene(admin: &Client) -> Client {
     make(admin, "projects", "web", json!({})).await;
     let data = json!({ "data": { "value": STANDARD.encode("one") } });
@@ -104,13 +104,13 @@ async fn data_follows_its_source_and_clients_write_none() {
     );
     let half = labelled(json!({ NAME: Value::Null }));
     assert_eq!(merge(&admin, &at("s"), half).await.status, 422, "a namespace and no name");
-    // The source goes: the last data stays, and comes to be that of a later source.
+    // The source goes: the last data stays, until a later source replaces it.
     admin.delete(&secret_path("db")).send().await.expect(200);
     until(&admin, "s", "two", "Synced", "SourceNotFound").await;
     let data = json!({ "spec": { "data": { "value": STANDARD.encode("three") } } });
     create(&admin, &secrets("platform"), "db", data).await;
     until(&admin, "s", "three", "Synced", "Synced").await;
-    // Without labels it has data of its own.
+    // Without labels the secret can have other data.
     let none = labelled(json!({ NAME: Value::Null, NAMESPACE: Value::Null }));
     merge(&admin, &at("s"), none).await.expect(200);
     merge(&admin, &at("s"), own).await.expect(200);
@@ -134,7 +134,8 @@ async fn who_may_not_read_the_source_cannot_have_it_brought() {
     assert_eq!(merge(&ada, &at("s"), labels.clone()).await.status, 403);
     let add = json!([{ "op": "add", "path": "/metadata/labels", "value": { NAME: "db" } }]);
     assert_eq!(ada.patch(&at("s"), "json-patch", &add).send().await.status, 403);
-    // A key that reaches the project alone has no right to the source, whatever its owner may.
+    // A key that reaches the project alone has no right to the source, regardless of its owner's
+    // rights.
     share(&admin, json!([{ "verbs": ["get"], "users": ["ada"] }])).await;
     let scope = json!({ "projects": [{ "project": "web" }] });
     let scoped = with_key(&admin, "scoped", json!({ "user": "ada", "scope": scope })).await;
@@ -163,7 +164,7 @@ async fn a_right_that_is_taken_away_stops_what_flows_and_the_condition_says_so()
             .find(|one| one["reason"] == "NotAuthorized" && one["involvedObject"]["name"] == "s")
     })
     .await;
-    // A user who changes another field does not become the writer.
+    // A user that changes another field does not become the writer.
     merge(&admin, &at("s"), json!({ "spec": { "description": "d" } })).await.expect(200);
     until(&admin, "s", "one", "Synced", "NotAuthorized").await;
     share(&admin, json!([{ "verbs": ["get"], "users": ["ada"] }])).await;
@@ -243,7 +244,8 @@ async fn a_mirror_is_kept_and_another_secret_stays_as_it_is() {
     admin.delete(&format!("{}/taken", core_secrets("p-web"))).send().await.expect(200);
     until_core(&admin, "taken", Some("one")).await;
 
-    // A user who may not create Secrets, or not read the secret, has none mirrored.
+    // A user without the right to create Secrets, or without the right to read the secret, has none
+    // mirrored.
     let bob = user(&admin, "bob").await;
     let some = json!([rule(&["projectsecrets"], &["create", "patch"])]);
     allow(&admin, "some", Some("p-web"), some, "platform:user:bob").await;

@@ -1,4 +1,5 @@
-//! A key that a scoped key made ends with it, however the maker ends and whatever is done to the reference to it.
+//! A key that a scoped key made ends with its maker. It does not matter how the maker ends, or how
+//! a client changes the reference to it.
 
 use std::time::Duration;
 

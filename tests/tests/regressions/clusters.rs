@@ -1,4 +1,5 @@
-//! The ways to clusters: whom they let in and for how long, what they dial, and what they tell.
+//! The ways to clusters: the callers that they let in and for how long, the addresses that they
+//! dial, and the information that they give.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -24,8 +25,8 @@ use crate::regressions::scene::{
 /// Namespaces of a cluster, below its path.
 const NAMESPACES: &str = "/api/v1/namespaces";
 
-/// A central server, the cluster `member`, which is a server of ours, and its agent. ada may use the cluster, and list
-/// namespaces in it.
+/// A central server, the cluster `member`, which is a Postern server, and its agent. ada may use
+/// the cluster, and list namespaces in it.
 struct Scene {
     admin: Client,
     ada: Client,
@@ -162,7 +163,7 @@ async fn an_endpoint_token_of_a_key_made_under_impersonation_ends_with_it() {
 /// An address of this machine that is not of the loopback network, where it has one.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // That sends nothing.
+    // This sends nothing.
     socket.connect("192.0.2.1:9").ok()?;
     let address = socket.local_addr().ok()?.ip();
     (!address.is_unspecified() && !address.is_loopback()).then_some(address)
@@ -179,7 +180,7 @@ fn kubeconfig(server: &str, authority: &str) -> String {
     .to_string()
 }
 
-/// Creates a user who may use every cluster.
+/// Creates a user with the right to use every cluster.
 async fn caller(admin: &Client) -> Client {
     let ada = user(admin, "ada").await;
     allow(admin, "uses", None, json!([rule(&["clusters"], &["use"])]), "platform:user:ada").await;

@@ -193,8 +193,8 @@ async fn until_synced(admin: &Client, value: &str) {
     .await;
 }
 
-/// A project, the source `db`, the user ada, who may read it and write secrets of the project, and a copy that the
-/// administrator made.
+/// A project, the source `db`, the user ada, and a copy that the administrator made. ada may read
+/// the source and write secrets of the project.
 async fn project(admin: &Client) -> Client {
     make(admin, "projects", "web", json!({})).await;
     create(admin, &secrets("platform"), "db", json!({})).await;
@@ -263,7 +263,7 @@ async fn a_copy_ends_with_the_key_that_asked_for_it() {
             set(&admin, &key_path(&name), json!({ "disabled": true })).await;
         }
         if end.ends_with("expired") {
-            // It has not expired yet when that is set.
+            // The key has not expired yet when the time to live is set.
             set(&admin, &key_path(&name), json!({ "ttl": 4 })).await;
             assert!(is_refused_soon(&key).await);
             tokio::time::sleep(Duration::from_secs(4)).await;

@@ -1,4 +1,5 @@
-//! Impersonation with explicit groups is no stored identity, and what is made under impersonation ends with it.
+//! Impersonation with explicit groups is no stored identity, and objects that are made under
+//! impersonation end with it.
 
 use postern_tests::http::Client;
 use postern_tests::objects::{collection, make, secret, secret_path, secrets};
@@ -13,7 +14,7 @@ use crate::regressions::scene::{
 
 const VALUE: &str = "canary-0123456789-0123456789-0123456789";
 
-/// A user `deputy` who may impersonate these users and the group `helpers`, and nothing else.
+/// A user `deputy` that may impersonate only these users and the group `helpers`.
 async fn deputy(admin: &Client, users: &[&str]) -> Client {
     let deputy = user(admin, "deputy").await;
     let rules = json!([may_impersonate("users", users), may_impersonate("groups", &["helpers"]),
@@ -115,7 +116,8 @@ async fn explicit_groups_leave_none_of_the_rights_that_an_owner_has_without_a_ro
     admin.post(&secrets("platform")).json(&owned).send().await.expect(201);
     ada.get(&secret_path("owned")).send().await.expect(200);
     make(&admin, "projects", "of-ada", json!({ "owner": { "user": "ada" } })).await;
-    // A user who may create shared secrets may share them with users on whom they hold `bind`.
+    // A user that may create shared secrets may share them with users on whom that user holds
+    // `bind`.
     let rules = json!([rule(&["sharedsecrets"], &["create"])]);
     allow(&admin, "helpers", None, rules, "helpers").await;
     let mut found = Findings::new();
@@ -279,7 +281,7 @@ async fn a_key_made_under_impersonation_changes_no_other_key_of_the_user() {
     let made = acting(ops.post(&collection(KEYS)), "bob", &[]).json(&json!({ "spec": {} }));
     let made = made.send().await.expect(201);
     let key = admin.with_token(made["spec"]["key"].as_str().unwrap());
-    // It would not end with the impersonation.
+    // The value would not end with the impersonation.
     let change = json!({ "spec": { "key": VALUE } });
     key.patch(&key_path("bob-key"), "merge-patch", &change).send().await;
     disallow(&admin, "ops", None).await;

@@ -1,4 +1,5 @@
-//! Roles and bindings that the server makes stay as they are, and stay those of the users whom they were made for.
+//! Roles and bindings that the server makes stay unchanged, and keep the users that they were made
+//! for.
 
 use postern_tests::Server;
 use postern_tests::http::Client;
@@ -235,7 +236,7 @@ async fn who_may_update_a_project_does_not_become_its_admin() {
     }
     let reply = merge(&eve, &at, json!({ "spec": { "displayName": "x" } })).await;
     found.check_code(&reply, &[200], "a change that adds no member");
-    // A caller who holds the permissions of the role can give it.
+    // A caller that holds the permissions of the role can give it.
     let spec = json!({ "members": [] });
     let reply = merge(&eve, &at, json!({ "spec": spec })).await;
     found.check_code(&reply, &[200], "members are removed");
@@ -263,7 +264,8 @@ async fn a_user_whose_name_is_an_identity_already_takes_impersonate() {
     let reads = json!([rule(&["sharedsecrets"], &["get"])]);
     allow(&admin, "of-grace", None, reads.clone(), "platform:user:grace").await;
     allow(&admin, "of-red", Some("platform"), reads, "platform:team:red").await;
-    // A user whose subject hides their name: the name is an identity when the subject is cleared.
+    // A user with a subject that hides the name: the name is an identity when the subject is
+    // cleared.
     make(&admin, "users", "frank", json!({ "subject": "frank-subject" })).await;
     let bound = json!({ "metadata": { "name": "frank" }, "subjects": subject("frank"),
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "platform-user" } });

@@ -1,7 +1,7 @@
-//! Security holes that were found and mended, reproduced over HTTP with the binary. Each test is named for what must
-//! hold. It fails with every variant of the attack that succeeds.
+//! Security holes that were found and mended, reproduced over HTTP with the binary. Each test is
+//! named for the rule that must hold. It fails with every variant of the attack that succeeds.
 //!
-//! Not here: what the unit tests of a crate already show.
+//! The cases that the unit tests of a crate already show are not repeated here.
 
 mod child_keys;
 mod clusters;

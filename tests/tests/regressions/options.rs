@@ -126,7 +126,7 @@ async fn what_clients_of_kubernetes_send_is_known_and_a_read_only_warns() {
     }
 }
 
-/// Fields of a Project that narrow, with what must not become of them.
+/// Fields of a Project that narrow, in forms that must be refused.
 fn projects() -> Vec<Value> {
     vec![
         json!({ "allowedClusters": null }),
@@ -153,7 +153,7 @@ fn projects() -> Vec<Value> {
     ]
 }
 
-/// Fields of other kinds that narrow: the resource, and what must be refused.
+/// Fields of other kinds that narrow: the resource, and the forms that must be refused.
 fn others() -> Vec<(&'static str, Vec<Value>)> {
     let user =
         [json!({ "Disabled": true }), json!({ "disable": true }), json!({ "disabled": null })];

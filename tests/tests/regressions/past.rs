@@ -11,7 +11,7 @@ use crate::regressions::scene::{
     namespace, until_gone,
 };
 
-/// The base64 of what must not be seen.
+/// The base64 of the value that must not be seen.
 const CANARY: &str = "Y2FuYXJ5";
 
 /// Reads the past of a collection in every way, and checks that it has no text that must not be seen.

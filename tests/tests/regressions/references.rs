@@ -1,5 +1,5 @@
-//! A write that names an object tells nothing about it: to name it takes the right to see it, and the answer is the same
-//! whether the object exists or not.
+//! A write that names an object tells nothing about it. The caller needs the right to see the
+//! object, and the response is the same whether the object exists or not.
 
 use postern_tests::Server;
 use postern_tests::http::Client;
@@ -42,7 +42,7 @@ async fn a_hidden_cluster_is_neither_found_nor_read_by_naming_it() {
         let reply = merge(&ada, &path("projects", "mine"), change).await;
         found.check_code(&reply, &[403], &format!("adding {name}"));
     }
-    // The administrator allows the cluster. Members learn its name and phase, and nothing else.
+    // The administrator allows the cluster. Members learn only its name and phase.
     set(&admin, &path("projects", "mine"), json!({ "allowedClusters": [{ "name": "hidden" }] }))
         .await;
     let listed = format!("{}/clusters", path("projects", "mine"));
@@ -54,7 +54,7 @@ async fn a_hidden_cluster_is_neither_found_nor_read_by_naming_it() {
     for secret in [uid, "canary", "conditions", "message"] {
         found.check(!text.contains(secret), format!("the list tells {secret}: {text}"));
     }
-    // What is allowed already may stay when another field changes.
+    // An allowed cluster may stay when another field changes.
     let reply =
         merge(&ada, &path("projects", "mine"), json!({ "spec": { "description": "x" } })).await;
     found.check_code(&reply, &[200], "another field");
@@ -197,7 +197,7 @@ async fn an_agent_changes_its_endpoint_and_nothing_else() {
         json!({ "metadata": { "finalizers": ["example.com/stay"] } }),
         json!({ "metadata": { "annotations": { endpoint: "thief:443" } }, "spec": { "connection": "Endpoint" } }),
         json!({ "metadata": { "annotations": { format!("{endpoint}-x"): "b" } } }),
-        // These decide what the next apply of the manager removes, or leaves.
+        // These fields decide the fields that the next apply of the manager removes.
         json!({ "metadata": { "managedFields": [{}] } }),
         json!({ "metadata": { "managedFields": [{
             "manager": "gitops", "operation": "Apply", "apiVersion": "management.platform.sh/v1",
@@ -218,10 +218,10 @@ async fn an_agent_changes_its_endpoint_and_nothing_else() {
         stored["agents"].is_null() && stored["probe"].is_null(),
         format!("the agents and the probe: {stored}"),
     );
-    // As agents of the version before do it.
+    // The patch of agents of the previous version.
     let patch = json!({ "metadata": { "annotations": { endpoint: "one:443", format!("{endpoint}-ca-data"): PEM } } });
     found.check_code(&merge(&agent, &edge, patch).await, &[200], "the annotations of the endpoint");
-    // As agents do it now.
+    // The patch of agents of this version.
     let body = json!({
         "apiVersion": "management.platform.sh/v1", "kind": "ClusterEndpoint",
         "spec": { "host": "two:443", "insecure": true },

@@ -1,4 +1,4 @@
-//! A key with a scope changes no key but those that it or its descendants made.
+//! A key with a scope changes only keys that it or its descendants made.
 
 use postern_tests::Server;
 use postern_tests::rights::{merge, user, with_key};

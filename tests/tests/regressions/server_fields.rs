@@ -1,5 +1,6 @@
-//! No client writes the fields that only the server may write, whatever its permissions: where a key comes from, when it
-//! was used, the status of an object, and the metadata of the system.
+//! No client writes the fields that only the server may write, regardless of its permissions. They
+//! are the origin of a key, the time of its use, the status of an object, and the metadata of the
+//! system.
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Request, Response};
@@ -73,7 +74,7 @@ async fn a_session_does_not_prolong_hide_or_reveal_itself() {
         ada.with_token(chosen).get(&collection("selves/me")).send().await.status == 401,
         "a chosen value is accepted",
     );
-    // What is no lie about the session can be written, and the session can be ended.
+    // Fields that say nothing false about the session can be written, and the session can be ended.
     let named =
         json!({ "spec": { "displayName": "laptop" }, "metadata": { "labels": { "a": "b" } } });
     found.check_code(&merge(&ada, &key, named).await, &[200], "a name and a label");
@@ -201,7 +202,7 @@ fn check_created(found: &mut Findings, plural: &str, created: &Value) {
     }
 }
 
-/// What the server alone writes of an object, without what each write changes.
+/// The fields of an object that the server alone writes, without those that each write changes.
 fn of_server(object: &Value) -> Value {
     let metadata = &object["metadata"];
     let of_system = ["uid", "creationTimestamp", "deletionTimestamp", "generation", "selfLink"];
@@ -247,8 +248,8 @@ fn sample(document: &Value, schema: &Value, depth: usize) -> Value {
     }
 }
 
-/// A key without a scope begins a session, and one with a scope does not: otherwise a key that may do nothing could take
-/// all sessions of its owner.
+/// A key without a scope begins a session, and one with a scope does not. Otherwise a key without
+/// rights could take all sessions of its owner.
 #[tokio::test]
 async fn a_key_with_a_scope_begins_no_session() {
     let server = Server::start().await;

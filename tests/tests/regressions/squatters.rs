@@ -1,4 +1,5 @@
-//! A user who takes a name first does not get, without a warning, the value that another user writes under it.
+//! A user that takes a name first does not get, without a warning, the value that another user
+//! writes under it.
 
 use postern_tests::Server;
 use postern_tests::http::Response;

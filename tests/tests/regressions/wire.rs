@@ -1,4 +1,4 @@
-//! Responses that follow Kubernetes, and that tell no more than the caller may know.
+//! Responses that follow Kubernetes, and that tell the caller only the permitted facts.
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Response};
@@ -124,7 +124,7 @@ async fn a_key_keeps_an_owner_reference_to_another_key() {
     }
     remove(&admin, &key_path("ada-key")).await;
     for name in ["first", "second"] {
-        // It is the only owner that the client has named.
+        // That owner is the only one that the client has named.
         let is_gone = crate::regressions::scene::comes_true(async || {
             admin.get(&key_path(name)).send().await.status == 404
         });
@@ -133,7 +133,7 @@ async fn a_key_keeps_an_owner_reference_to_another_key() {
     found.assert_none();
 }
 
-/// Everything of a response but what differs by the object.
+/// The parts of a response that do not differ by the object.
 fn answer(reply: &Response) -> (u16, String) {
     (reply.status, reply.text())
 }

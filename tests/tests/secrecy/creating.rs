@@ -31,7 +31,8 @@ async fn create_every_way(check: &LeakCheck, client: &Client, prefix: &str) {
     let mut object = check.new_secrets().object(&format!("{prefix}-unknown"));
     object["spec"]["oidcLogin"]["unknown"] = json!(true);
     object["spec"]["unknown"] = json!({ "more": check.new_secret() });
-    // Unknown fields in a key are refused, at its top too, and the refusal has nothing of what was sent.
+    // Unknown fields in a key are refused, at its top too, and the refusal contains no part of the
+    // request.
     check.send(client.post(&collection(KEYS)).json(&object)).await.expect(422);
     let mut object = check.new_secrets().object(&format!("{prefix}-top"));
     object["unknown"] = json!({ "more": check.new_secret() });

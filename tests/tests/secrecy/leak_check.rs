@@ -1,4 +1,4 @@
-//! A server whose responses, logs and files are searched for secret values.
+//! A server with a search for secret values in its responses, logs and files.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -144,7 +144,7 @@ impl LeakCheck {
     /// Searches everything that is left: the metrics, then the files after SIGKILL, a list from a new
     /// server on these files, and its log.
     pub(crate) async fn finish(self) {
-        // Over HTTP/2, whose library logs the most.
+        // Over HTTP/2, because its library logs the most.
         let [_, client] = self.clients();
         let metrics = client.get(&based("/metrics")).send().await.expect_text(200);
         self.assert_absent("the metrics", metrics.as_bytes());

@@ -1,4 +1,4 @@
-//! Reads contain no write-only fields, in whatever format they are requested.
+//! Reads contain no write-only fields, in any requested format.
 
 use futures_util::future::join_all;
 use postern_tests::http::Client;

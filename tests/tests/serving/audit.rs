@@ -1,4 +1,5 @@
-//! The audit log: what it contains, what it never contains, and that nothing is done without it.
+//! The audit log: its content, the values that it never contains, and that no change is made
+//! without it.
 
 use std::path::Path;
 
@@ -278,7 +279,7 @@ async fn an_aborted_request_is_recorded() {
 async fn a_key_in_place_of_a_name_is_not_recorded() {
     let server = Server::start().await;
     let (home, admin) = (server.home(), server.client());
-    // It looks like a name, which is possible for a key that the caller chooses.
+    // The key looks like a name, which is possible for a key that the caller chooses.
     let given = "canary-0123456789-0123456789-0123456789";
     make(&admin, KEYS, "given", json!({ "key": given })).await;
     let path = format!("{}/{given}", collection(KEYS));
@@ -331,7 +332,7 @@ async fn bodies_are_recorded_by_policy_but_never_those_with_secrets() {
     let items = list["responseObject"]["items"].as_array().unwrap();
     assert!(items.len() == 2 && items[0]["metadata"].get("managedFields").is_none());
     assert_eq!(yaml["responseObject"]["spec"]["displayName"], "Robert");
-    // Requests about secrets are recorded without bodies, whatever the policy says.
+    // Requests about secrets are recorded without bodies under every policy.
     let given = "canary-0123456789-0123456789-0123456789";
     make(&admin, KEYS, "given", json!({ "key": given })).await;
     admin.post(&secrets("platform")).json(&secret("db", given)).send().await.expect(201);
@@ -362,7 +363,7 @@ async fn a_change_is_recorded_before_it_is_done_whatever_the_policy_omits() {
     let admin = server.client();
     let created = admin.post(&collection("users")).header("audit-id", ID);
     created.json(&json!({ "metadata": { "name": "bob" } })).send().await.expect(201);
-    // It is in the file as soon as the change is answered, and not only soon afterwards.
+    // The record is in the file as soon as the response arrives, and not only soon afterwards.
     let now: Vec<Value> = home.records().into_iter().filter(|one| one["auditID"] == ID).collect();
     assert_eq!(now.len(), 1, "{now:?}");
     assert_eq!(

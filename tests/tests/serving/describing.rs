@@ -29,7 +29,7 @@ async fn what_is_stored_has_a_version_hash() {
     let core = client.get(&based("/api/v1")).send().await.expect(200);
     let namespaces = core["resources"].as_array().unwrap().iter();
     let mut namespaces = namespaces.filter(|one| one["name"] == "namespaces");
-    // That of kube-apiserver, which derives it from group, version and kind alone.
+    // The same hash as in kube-apiserver, which derives it from group, version and kind alone.
     assert_eq!(namespaces.next().unwrap()["storageVersionHash"], "Q3oi5N2YM8M=");
     let ours = client.get(&based("/apis/management.platform.sh/v1")).send().await.expect(200);
     let mut hashes: Vec<&str> = Vec::new();

@@ -40,7 +40,8 @@ async fn run(server: &Server, kubectl: &Path, commands: &str) -> String {
     text
 }
 
-/// Changes bytes in the middle of the stored value of a secret whose value is large, while no server runs.
+/// Changes bytes in the middle of the stored value of a secret with a large value, while no server
+/// runs.
 fn damage(home: &Home, name: &str) {
     let path = home.data().join("db/postern.redb");
     let mut bytes = std::fs::read(&path).unwrap();

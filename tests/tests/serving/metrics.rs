@@ -1,4 +1,4 @@
-//! `/metrics`: what is counted, who may read it, and that requests cannot add lines to it.
+//! `/metrics`: its counters, its readers, and that requests cannot add lines to it.
 
 use postern_tests::http::Client;
 use postern_tests::objects::based;

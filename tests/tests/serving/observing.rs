@@ -1,4 +1,5 @@
-//! What an operator sees of a server from outside: log lines with the ids of their requests, and its health.
+//! A server as an operator sees it from outside: log lines with the ids of their requests, and its
+//! health.
 
 use postern_tests::objects::{secret_path, secrets};
 use postern_tests::{Ended, Home, Server, Setup, binary, wait};

@@ -1,4 +1,4 @@
-//! Events that the server records by itself, as those see them who look after an object.
+//! The server's own events about an object, as the readers of that object see them.
 
 use postern_tests::Server;
 use postern_tests::http::Client;

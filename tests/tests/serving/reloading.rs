@@ -60,7 +60,8 @@ async fn given_certificates_are_read_again() {
     let setup = Setup::on(&home).argument("--tls-cert-file").argument(&cert);
     let server = setup.argument("--tls-key-file").argument(&key).start().await;
     hang_up(&server);
-    // The files have not changed, but an operator who asks for a reload learns whether they can be used.
+    // The files have not changed, but an operator that requests a reload learns whether they can be
+    // used.
     logged(&home, "the certificate was renewed").await;
     std::fs::write(&cert, "-----BEGIN CERTIFICATE").unwrap();
     logged(&home, "cannot renew the certificate").await;

@@ -137,7 +137,7 @@ async fn get(address: &str) -> String {
     answer
 }
 
-/// What the page of the console sends for the query of its address.
+/// The spec that the page of the console sends for the query of its address.
 fn spec_of(query: &str, decision: &str) -> Value {
     let query = form(query);
     json!({
@@ -231,7 +231,7 @@ async fn the_key_ends_with_the_session_that_allowed_it() {
     let own = scene.admin.with_token(given["access_token"].as_str().unwrap());
     let status = async || own.get(&collection("selves/me")).send().await.status;
     assert_eq!(status().await, 200);
-    // It is a key of the connector as well.
+    // The new key is a key of the connector as well.
     let corp = path("connectors", "corp");
     set(&scene.admin, &corp, json!({ "disabled": true })).await;
     assert_eq!(status().await, 401);
@@ -414,7 +414,7 @@ async fn a_code_counts_once_and_with_its_verifier_alone() {
         let refused = redeem(&client, &code, &changes).await;
         assert_eq!(error_of(&refused), (400, error.to_owned()), "{changes:?}");
     }
-    // What is stored is no credential: not for the API, and not for a session.
+    // The stored text is no credential: not for the API, and not for a session.
     let hashed =
         BASE64URL.encode(digest(&SHA256, format!("{} {REDIRECT}", challenge()).as_bytes()));
     for token in [code.clone(), format!("{code}.{hashed}")] {
@@ -546,7 +546,7 @@ async fn a_device_code_gives_one_key_to_the_client_that_began() {
         body(&json!({ "deviceCode": device_code, "userCode": user_code, "decision": decision }))
     };
     assert_eq!(ada.consent(&spec(&changed, "Allow")).await.status, 400);
-    // A stranger has no session.
+    // An unauthenticated client has no session.
     let alone = client.post("/auth/authorize").without("authorization");
     let alone = alone.header("x-postern-console", "1").json(&spec(&device_code, "Allow"));
     assert_eq!(alone.send().await.status, 401);
@@ -596,7 +596,7 @@ async fn strangers_store_nothing() {
             *codes.entry(answer.status).or_default() += 1;
         }
     }
-    // None is a failure, and none costs anything that is scarce.
+    // None is a failure, and none uses a scarce resource.
     assert_eq!(codes.keys().copied().collect::<Vec<_>>(), [200], "{codes:?}");
     // The last use of the administrator's key may be stored meanwhile.
     let stored = revision().await - before;

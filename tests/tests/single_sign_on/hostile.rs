@@ -1,5 +1,5 @@
-//! Hostile answers of a provider or a browser. Each is refused with the text of its rule, makes no session, and leaves
-//! nothing of what was sent in an answer, the log or the audit log.
+//! Hostile responses of a provider or a browser. Each is refused with the text of its rule, and
+//! makes no session. No part of it is in a response, the log or the audit log.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -306,7 +306,7 @@ async fn hostile_answers_make_no_session_and_leave_nothing() {
     assert!(rows.len() >= 40);
     let pem = BASE64_STANDARD.decode(provider.ca_data()).unwrap();
     for (number, row) in rows.iter().enumerate() {
-        // What is known of a provider is kept by issuer and authorities.
+        // The data of a provider is cached by issuer and authorities.
         let ca_data =
             BASE64_STANDARD.encode([&pem[..], "\n".repeat(number + 1).as_bytes()].concat());
         let mut spec = provider.connector();

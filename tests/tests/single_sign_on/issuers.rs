@@ -68,7 +68,7 @@ async fn an_issuer_that_is_down_does_not_tell_which_workload_identities_exist() 
     let of_down = down.token(&claims());
     let unavailable = answer(&of_down, "late").await;
     assert_eq!(unavailable.0, 503);
-    // Of one that does not exist, of one with another issuer.
+    // One identity does not exist, and one has another issuer.
     for name in ["guess", "deploy"] {
         assert_eq!(answer(&of_down, name).await, unavailable, "{name}");
     }

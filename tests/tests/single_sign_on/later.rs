@@ -1,4 +1,4 @@
-//! What happens after a login: groups change, users are removed, sessions end at the provider.
+//! The time after a login: groups change, users are removed, sessions end at the provider.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const LOGOUT: &str = "/auth/oidc/corp/backchannel-logout";
 /// The shortest interval that a connector can have.
 const INTERVAL: i64 = 10;
 
-/// A scene whose provider gives refresh tokens, with a user who is in the team `shop`.
+/// A scene with a provider that gives refresh tokens, and with a user in the team `shop`.
 async fn start() -> (Scene, Browser) {
     let scene = Scene::start().await;
     let interval = json!({ "refreshInterval": INTERVAL });
@@ -68,7 +68,7 @@ async fn a_group_that_the_provider_takes_away_is_gone_from_all_keys_of_the_user(
     wait::until("the team is back", async || (teams(&browser).await == 1).then_some(())).await;
 }
 
-/// A client with another key of the user than that of the login.
+/// A client with another key of the user than the key of the login.
 async fn other_key(scene: &Scene, browser: &Browser, name: &str) -> Client {
     let me = browser.me().await;
     let owner = me["status"]["user"]["name"].as_str().unwrap();
@@ -80,7 +80,7 @@ async fn teams_of(client: &Client) -> usize {
     me["status"]["user"]["teams"].as_array().map_or(0, Vec::len)
 }
 
-/// What the provider says counts for the other keys of the user, too, if it ends the login.
+/// If the provider's response ends the login, it affects the other keys of the user too.
 #[tokio::test]
 async fn groups_are_gone_from_all_keys_if_the_user_may_no_longer_log_in() {
     let (scene, browser) = start().await;
@@ -154,7 +154,7 @@ async fn groups_of_user_info_are_asked_for_without_an_id_token() {
     .await;
 }
 
-/// Agents do not report who used an endpoint token.
+/// Agents do not report the user of an endpoint token.
 #[tokio::test]
 async fn a_login_with_an_endpoint_token_is_refreshed_without_other_uses() {
     let (scene, browser) = start().await;
@@ -285,7 +285,7 @@ async fn a_logout_at_the_provider_ends_the_sessions_that_it_names() {
     ] {
         assert_eq!(post_logout(&scene, &refused).await, 400);
     }
-    // One that names nothing of here is no error, and ends nothing.
+    // A logout token without a known session is no error, and ends nothing.
     assert_eq!(post_logout(&scene, &logout_token(&scene, &json!({ "sid": "x" }))).await, 200);
     let other = json!({ "sub": "somebody-else", "sid": "sid-canary" });
     assert_eq!(post_logout(&scene, &logout_token(&scene, &other)).await, 200);
@@ -293,7 +293,8 @@ async fn a_logout_at_the_provider_ends_the_sessions_that_it_names() {
     let by_session = logout_token(&scene, &json!({ "sid": "sid-canary" }));
     assert_eq!(post_logout(&scene, &by_session).await, 200);
     assert_eq!((status(&first).await, status(&second).await), (401, 200));
-    // A provider may end many sessions at once: the limit of logins does not hold for those that it proves.
+    // A provider may end many sessions at once: the limit of logins does not apply to logouts that
+    // it proves.
     for _ in 0..40 {
         assert_eq!(post_logout(&scene, &by_session).await, 200);
     }
@@ -309,7 +310,7 @@ async fn a_logout_here_goes_on_at_the_provider_if_it_offers_that() {
     let (browser, _) = scene.log_in().await;
     let ended = browser.delete("/auth/session").await;
     assert_eq!((ended.status, ended.header(HEADER)), (200, None));
-    // Another issuer to the server, whose document it has not read yet.
+    // For the server, another issuer with a document that it has not read yet.
     let other = IdentityProvider::start().await;
     let end = format!("{}/end?tenant=1", other.issuer());
     other.set(|state| state.discovery = json!({ "end_session_endpoint": end }));

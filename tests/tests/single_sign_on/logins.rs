@@ -1,4 +1,4 @@
-//! Logins through an honest provider: the user, the groups, the key, and what ends it.
+//! Logins through an honest provider: the user, the groups, the key, and the events that end it.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -88,7 +88,7 @@ async fn claims_that_the_id_token_lacks_come_from_user_info() {
     // The ID token has these claims, so it decides.
     assert_eq!(identity["groups"], json!(["group-canary"]));
     assert_eq!(scene.user("ada").await["spec"]["displayName"], "Ada");
-    // An address counts only with what the same document says of it.
+    // An address is used only if the same document says that it is verified.
     scene.provider.set(|state| state.claims = json!({ "email_verified": null }));
     let (other, refused) = scene.log_in().await;
     assert!(!other.has_session());
@@ -112,7 +112,8 @@ async fn the_ways_to_log_in_are_listed() {
     })
     .await;
     set(&scene.admin, &path("connectors", "corp"), json!({ "disabled": true })).await;
-    // The list is for strangers and is read without asking the store, so a change is there a moment later.
+    // The list is for unauthenticated clients and is read without asking the store, so a change
+    // appears a moment later.
     wait::until("the disabled connector to leave the list", async || {
         (methods().await == json!([key])).then_some(())
     })
@@ -373,7 +374,7 @@ async fn only_who_may_be_anybody_writes_a_connector_or_links_a_user() {
     make(&scene.admin, "users", "carol", json!({})).await;
     let (carol, link) = (path("users", "carol"), json!({ "spec": { "identities": [identity] } }));
     assert_eq!(merge(&scene.admin, &carol, link).await.status, 422);
-    // No client writes what only the provider says.
+    // No client writes fields that come from the provider.
     let sso = json!({ "status": { "sso": [{ "connector": "corp", "groups": ["corp:admins"] }] } });
     merge(&scene.admin, &bob, sso).await.expect(200);
     assert!(scene.user("bob").await["status"].get("sso").is_none());

@@ -1,5 +1,5 @@
-//! Logins through identity providers: an honest one, hostile ones, and who a person is taken for. Exchanges of the
-//! tokens of workloads. Logins of the command line.
+//! Logins through identity providers: an honest one, hostile ones, and the user that each person
+//! gets. Exchanges of the tokens of workloads. Logins of the command line.
 
 mod command_line;
 mod hostile;

@@ -46,7 +46,7 @@ impl Scene {
         Self { server, admin, provider, last_address: AtomicU8::new(1) }
     }
 
-    /// A browser at an address of its own: logins are limited by address.
+    /// A browser at a separate address, because logins are limited by address.
     pub(crate) fn browser(&self) -> Browser {
         let last = self.last_address.fetch_add(1, Ordering::Relaxed);
         Browser::at(&self.admin, Ipv4Addr::new(127, 0, 1, last).into())

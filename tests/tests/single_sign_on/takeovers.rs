@@ -1,4 +1,4 @@
-//! Who a person is taken for: the user with the same issuer and subject, and no other.
+//! The user that a person gets: the one with the same issuer and subject, and no other.
 
 use std::net::Ipv4Addr;
 
@@ -20,7 +20,7 @@ async fn victims(scene: &Scene) {
     ] {
         make(admin, "users", name, spec).await;
     }
-    // A user who does not exist yet has rights already.
+    // A user that does not exist yet has rights already.
     let rules = json!([postern_tests::rights::rule(&["sharedsecrets"], &["*"])]);
     allow(admin, "to-come", None, rules, "platform:user:newcomer").await;
     let binding = json!({
@@ -45,7 +45,7 @@ const TAKEN: [&str; 8] =
 fn attempts() -> Vec<Value> {
     let mut all: Vec<Value> =
         TAKEN.iter().map(|name| json!({ "preferred_username": name })).collect();
-    // Names that become one of these by what is left out or folded.
+    // Names that become one of these when characters are dropped or folded.
     all.extend(
         [
             "Admin",
@@ -106,7 +106,7 @@ async fn a_person_is_nobody_who_was_there_before() {
                 is_usual.contains(&group) || group == own || group.starts_with("corp:");
             assert!(is_expected, "{claims} is in {group}");
         }
-        // Nothing of what others have been given.
+        // The user gets nothing from the shares of other users.
         let secrets = browser.get(&postern_tests::objects::secrets("platform")).await;
         assert_eq!(secrets.json()["items"].as_array().map_or(0, Vec::len), 0, "{claims}");
         let users = browser.get(&path("users", "admin")).await;

@@ -81,7 +81,7 @@ async fn a_trial_login_shows_the_claims_and_leaves_nothing() {
     });
     assert_eq!(page["trial"], expected);
     assert_eq!((scene.sessions().await, scene.users().await), (0, vec!["admin".to_owned()]));
-    // A person who is known, and one who is not allowed.
+    // First a known person, then one that is not allowed.
     scene.log_in().await;
     assert_eq!(trial().await["trial"]["user"], "ada");
     let allow = json!({ "allow": { "groups": ["others"], "everyone": null } });

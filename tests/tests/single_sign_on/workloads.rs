@@ -1,4 +1,4 @@
-//! Exchanges of the tokens of workloads for access keys: what is given, and what is refused.
+//! Exchanges of the tokens of workloads for access keys: successful ones and refused ones.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -171,7 +171,7 @@ async fn a_token_is_exchanged_for_a_short_key_within_the_scope() {
     assert_eq!(spec["identity"]["userId"], claims()["sub"]);
     assert_eq!(key["status"]["workload"]["identity"], "deploy");
     assert!(key["metadata"]["ownerReferences"].is_null(), "{key}");
-    // It reads one secret and nothing else, although its owner has both.
+    // It can read only one secret, although its owner has both.
     client.get(&secret_path("db")).send().await.expect(200);
     for (method, at) in [
         ("GET", secret_path("other")),
@@ -356,7 +356,7 @@ async fn a_workload_identity_must_match_what_its_platform_needs() {
     }
 }
 
-/// Another type would not check what tokens of GitHub need.
+/// Another type would not check the claims that tokens of GitHub need.
 #[tokio::test]
 async fn the_issuer_of_github_has_the_type_of_github() {
     let server = Server::start().await;
@@ -422,7 +422,7 @@ async fn a_workload_identity_gives_no_more_than_its_writer_has() {
     // A key that expires makes nothing that does not.
     let short = with_key(admin, "short", json!({ "user": "ada", "ttl": 600 })).await;
     assert_eq!(make_as(&short, "later", own.clone()).await.status, 403);
-    // A scoped key stays within its scope, and what it makes ends with it.
+    // A scoped key stays within its scope, and the objects that it makes end with it.
     let scope = json!({ "rules": [
         { "verbs": ["get"], "resources": [{
             "group": "management.platform.sh", "resources": ["sharedsecrets"],
@@ -543,7 +543,8 @@ async fn a_cluster_is_an_issuer_that_is_reached_by_its_kubeconfig() {
         assert_eq!(exchange_of_pod(&workloads, refused.clone()).await, 400, "{refused}");
     }
     assert_eq!((provider.asked("/openid/v1/jwks"), provider.asked("/keys")), (1, 0));
-    // After a change of the Cluster it may be reached elsewhere, so its keys are not those that are known.
+    // After a change of the Cluster, its address may be another one, so the cached keys no longer
+    // apply.
     set(admin, &path("clusters", "edge"), json!({ "description": "moved" })).await;
     assert_eq!(exchange_of_pod(&workloads, json!({})).await, 200);
     assert_eq!(provider.asked("/openid/v1/jwks"), 2);
@@ -571,7 +572,7 @@ async fn a_workload_identity_of_a_cluster_is_told_by_no_answer() {
     assert_eq!(answers(&of_cluster).await, 400);
     // Both have asked the cluster, so they take as long as it does.
     assert_eq!(workloads.provider.asked("/openid/v1/jwks"), 1);
-    // It was there before, and its keys are replaced while it is down.
+    // The provider was reachable before, and its keys are replaced while it is down.
     assert_eq!(answers(&down.token(&claims())).await, 400);
     down.set(|state| {
         state.raw.insert("/keys", Raw::of(503, "down"));
@@ -597,7 +598,7 @@ async fn only_keys_with_a_known_thumbprint_count() {
         assert_eq!(reply.status, 422, "{what}: {}", reply.text());
     }
     assert_eq!(exchange_of_pod(&workloads, json!({})).await, 200);
-    // The keys that the cluster tells now are of a thief who has changed the Cluster.
+    // The cluster's present keys belong to a thief that has changed the Cluster.
     provider.set(|state| state.rotate_keys("of-the-thief"));
     set(admin, &path("clusters", "edge"), json!({ "description": "moved" })).await;
     assert_eq!(exchange_of_pod(&workloads, json!({})).await, 400);
@@ -674,7 +675,7 @@ async fn a_workload_identity_trusts_only_the_first_issuer_of_its_name() {
         for at in [&identity, &issuer] {
             admin.delete(at).send().await.expect(200);
         }
-        // A caller who may not see issuers.
+        // A caller without the right to see issuers.
         make(&bot, "workloadidentities", "deploy", deploy()).await;
         assert_eq!(workloads.exchange(json!({})).await.status, 400);
         make(admin, "trustedissuers", "ci", spec.clone()).await;
@@ -687,7 +688,7 @@ async fn a_workload_identity_trusts_only_the_first_issuer_of_its_name() {
         make(admin, "trustedissuers", "ci", spec.clone()).await;
         assert_eq!(workloads.exchange(json!({})).await.status, 400, "{is_exchanged_before}");
     }
-    // The name of another issuer is bound anew.
+    // The name of another issuer gets a new binding.
     make(admin, "trustedissuers", "next", spec).await;
     set(admin, &identity, json!({ "issuer": "next" })).await;
     workloads.exchange(json!({})).await.expect(200);
@@ -722,7 +723,7 @@ async fn a_new_key_of_a_provider_counts_at_once() {
     }
 }
 
-/// The time of an exchange whose provider's keys are known. It has a limit in the form of figures.
+/// The time of an exchange with cached keys of the provider. It has a limit in the form of figures.
 #[tokio::test]
 async fn an_exchange_takes_little_time() {
     let form = Form::of_this_run();

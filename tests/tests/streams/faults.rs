@@ -34,7 +34,7 @@ impl Way {
         self.path(&format!("{ANSWER}{name}"))
     }
 
-    /// Another request is answered, whatever came before.
+    /// Checks that another request gets a response, regardless of the earlier ones.
     async fn works(&self) {
         let reply = self.client.get(&self.answer("good")).send().await;
         assert_eq!(reply.expect_text(201), "took 0", "{}", self.name);

@@ -54,7 +54,7 @@ async fn the_largest_identity_gets_through_the_gateway_and_the_agent() {
         let reply = client.get(&format!("{prefix}{ANSWER}good")).send().await;
         assert_eq!(reply.expect_text(201), "took 0", "{cluster} {connection}");
 
-        // A stream has a token of its own.
+        // A stream has its own token.
         let mut stream = client.raw().await.unwrap();
         let head = format!(
             "POST {prefix}{ENDS_ABRUPTLY} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nConnection: Upgrade\r\n\

@@ -139,7 +139,7 @@ impl<'a> Session<'a> {
         drop(child.kill().await);
     }
 
-    /// The pod's cluster was asked for what kubectl of this version speaks, and for nothing else, by ada.
+    /// Checks that the pod's cluster got only the protocols of this kubectl version, from ada.
     fn spoke_its_protocols(&self, before: usize) {
         let upgrades = self.pod.upgrades().split_off(before);
         for what in ["exec", "attach", "portforward"] {
@@ -162,7 +162,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// A kubectl, and what it speaks.
+/// A kubectl, and its protocols.
 pub(crate) struct Program {
     pub(crate) name: &'static str,
     pub(crate) path: PathBuf,

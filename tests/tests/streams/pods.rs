@@ -52,7 +52,7 @@ async fn the_python_client_executes() {
     }
 }
 
-/// The terminal of a user whose key is disabled ends, whichever way it came.
+/// The terminal of a user with a disabled key ends, on every way.
 #[tokio::test]
 async fn a_stream_ends_with_the_right_to_it() {
     let home = Home::new();

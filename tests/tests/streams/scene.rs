@@ -24,7 +24,7 @@ impl Scene {
         Self::with(home, upstream, async |_| {}).await
     }
 
-    /// The same, after something was done with what the command line has said about the cluster `far`.
+    /// The same scene, after `prepare` has used the command line's output about the cluster `far`.
     pub(crate) async fn with(
         home: Home,
         upstream: &Path,
@@ -87,7 +87,7 @@ impl Scene {
         Kubeconfig { server, ..self.ada.clone() }
     }
 
-    /// The ways in, each by its name, and what leads there.
+    /// The ways in, each with its name and its kubeconfig.
     pub(crate) fn ways(&self) -> Vec<(String, Kubeconfig)> {
         let direct =
             Kubeconfig { namespace: "default".to_owned(), ..self.agent.kubeconfig(&self.token) };

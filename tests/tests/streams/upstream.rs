@@ -19,18 +19,20 @@ pub(crate) const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=sh
 /// Where an upgraded connection says [`last_bytes`] and ends without the end of TLS.
 pub(crate) const ENDS_ABRUPTLY: &str = "/api/v1/namespaces/default/pods/p/exec?command=abrupt";
 
-/// Where an upgraded connection is read to its end, and its length is then in [`Signals::heard`].
+/// The path of an upgraded connection that is read to its end. Its length is then in
+/// [`Signals::heard`].
 pub(crate) const LISTENS: &str = "/api/v1/namespaces/default/pods/p/exec?command=listen";
 
 /// Where an upgraded connection says as much as the long answer.
 pub(crate) const SAYS_MUCH: &str = "/api/v1/namespaces/default/pods/p/exec?command=much";
 
-/// What is said before an abrupt end: more than one record of TLS, and more than one buffer on the way.
+/// The bytes before an abrupt end: more than one record of TLS, and more than one buffer on the
+/// way.
 pub(crate) fn last_bytes() -> Vec<u8> {
     (0..50_000).map(|at: u32| u8::try_from(at % 251).expect("less than 256")).collect()
 }
 
-/// The answer to an agent that asks for itself what it may do.
+/// The response to an agent that asks for its own rights.
 const MAY_IMPERSONATE: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}"#;
 
 /// The bytes of the long answer, and of the long request: more than a process may have in memory.
@@ -77,7 +79,7 @@ pub(crate) struct Signals {
     pub(crate) go: Notify,
     /// A part of a request has come.
     pub(crate) seen: Notify,
-    /// The lengths of what was said to [`LISTENS`].
+    /// The lengths of the messages to [`LISTENS`].
     pub(crate) heard: Mutex<Vec<usize>>,
 }
 
@@ -130,7 +132,7 @@ async fn answer(mut stream: TlsStream<TcpStream>, signals: &Signals) -> io::Resu
         LISTENS => {
             send(&mut stream, SWITCHED).await?;
             let mut received = Vec::new();
-            // It may end without the end of TLS.
+            // The connection may end without the end of TLS.
             let _ = stream.read_to_end(&mut received).await;
             signals.heard.lock().expect("no panic").push(received.len());
         }
@@ -149,7 +151,7 @@ async fn answer(mut stream: TlsStream<TcpStream>, signals: &Signals) -> io::Resu
         "reset" => {
             send(&mut stream, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart\n").await?;
             signals.go.notified().await;
-            // Whatever is not sent yet is thrown away, and the other side is told so.
+            // Unsent bytes are thrown away, and the other side is told so.
             return stream.get_ref().0.set_zero_linger();
         }
         "long" => {

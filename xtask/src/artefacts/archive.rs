@@ -1,5 +1,6 @@
-//! Archives whose bytes depend on nothing but their entries: sorted, with one time, without names of users, and
-//! compressed without the time and the name of a file.
+//! Reproducible archives: the bytes depend on nothing but the entries. The entries are sorted, with
+//! one time and without names of users. The compression stores neither the time nor the name of a
+//! file.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -38,7 +39,8 @@ impl Entry {
         Self { mode: OPEN, ..Self::file(path, content) }
     }
 
-    /// A directory. Only those that are empty, or that have another mode or owner, need an entry.
+    /// A directory. Only directories that are empty, or that have another mode or owner, need an
+    /// entry.
     pub(crate) fn directory(path: impl Into<String>) -> Self {
         Self { path: path.into(), mode: OPEN, owner: 0, content: None }
     }
@@ -116,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// What `tar --list --verbose` would show, and the content.
+    /// The output of `tar --list --verbose`, and the content.
     fn listed(archive: &[u8]) -> Vec<String> {
         let mut archive = tar::Archive::new(archive);
         let entries = archive.entries().unwrap().map(|entry| {

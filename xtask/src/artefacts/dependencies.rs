@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(checksums(lock), BTreeMap::from([(name("a", "1.0.0"), "12ab".to_owned())]));
     }
 
-    /// Of this workspace, without the otherwise needed target: every target has these.
+    /// The crates of this workspace. The test needs no target, because every target has these.
     #[test]
     fn the_program_has_its_own_crates_and_none_of_the_tests() {
         let root = shell::workspace_root().unwrap();

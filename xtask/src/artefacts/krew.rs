@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::release::Release;
 
-/// What stands for the address of the repository in the template.
+/// The placeholder for the address of the repository in the template.
 const REPOSITORY: &str = "https://REPOSITORY.invalid";
 
 /// The line in front of the platforms, and the first one of each.

@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// A crate in a directory of its own.
+    /// A crate in its own directory.
     struct Fixture {
         directory: TempDir,
         standard: StandardTexts,

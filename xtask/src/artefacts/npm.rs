@@ -1,7 +1,7 @@
-//! The npm packages whose code is in the web console: for the licences and the software bill of materials.
+//! The npm packages in the web console: for the licences and the software bill of materials.
 //!
-//! The build of the console says which they are. `package-lock.json` has their versions, licences and digests, and
-//! `node_modules` their licence texts.
+//! The build of the console writes their names. `package-lock.json` has their versions, licences
+//! and digests, and `node_modules` their licence texts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,10 +10,10 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
-/// What the build of the console writes: the names of the packages, as JSON.
+/// The output of the console's build: the names of the packages, as JSON.
 pub(crate) const BUNDLED: &str = "node_modules/.bundled.json";
 
-/// A package whose code is in the console.
+/// A package with code in the console.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NpmPackage {
     pub(crate) name: String,

@@ -18,7 +18,8 @@ const MAX_BYTES: usize = 30_000_000;
 /// The separator of cargo's encoded flags, which may have spaces in them.
 const FLAG_SEPARATOR: &str = "\u{1f}";
 
-/// Strips the symbols by rustc's linker, so the machine needs no `strip`. Cargo does not do that for a package with settings of its own in the profile.
+/// The compiler flag that strips the symbols by rustc's linker, so the machine needs no `strip`.
+/// Cargo does not strip a package that has its own settings in the profile.
 const STRIP: &str = "-Cstrip=symbols";
 
 /// A program to release.
@@ -28,7 +29,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// The given program as it is, or the one that is built now. A built one has at most 30 MB.
+    /// The given program, or a new build of it. A build has at most 30 MB.
     pub(crate) fn take_or_build(
         root: &Path,
         given: Option<&Path>,
@@ -45,7 +46,7 @@ impl Program {
         if given.is_none() {
             check(&bytes)?;
         }
-        // It is started by its path, and not looked up.
+        // The program is started by its path, and not looked up.
         Ok(Self { path: path.canonicalize()?, bytes })
     }
 }
@@ -61,7 +62,8 @@ fn check(program: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether an ELF file has a table of symbols next to that of its dynamic linking. Its sections are named at its end.
+/// Whether an ELF file has a table of symbols next to the one of its dynamic linking. Its sections
+/// are named at its end.
 fn has_symbols(elf: &[u8]) -> bool {
     elf.windows(b"\0.symtab\0".len()).any(|part| part == b"\0.symtab\0")
 }

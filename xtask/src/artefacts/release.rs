@@ -1,5 +1,5 @@
-//! The identity of a release: its version, target, commit and time. Nothing else of the machine or of the moment gets
-//! into an artefact.
+//! The identity of a release: its version, target, commit and time. An artefact contains nothing
+//! else of the machine or of the moment.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ pub(crate) const PACKAGE: &str = "postern";
 /// Features that released programs have, if the package has them.
 const RELEASED_FEATURES: &[&str] = &["otel"];
 
-/// What a release is built from.
+/// The source of a release: its version, target, commit and time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Release {
     pub(crate) version: String,

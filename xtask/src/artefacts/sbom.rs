@@ -1,5 +1,5 @@
-//! The software bill of materials in `CycloneDX` 1.5, as JSON: the crates in the program, the npm packages in its web
-//! console, and in an image the packages of its system libraries too.
+//! The software bill of materials in `CycloneDX` 1.5, as JSON: the crates in the program, and the
+//! npm packages in its web console. In an image, it has the packages of its system libraries too.
 //!
 //! Its serial number and its time come from the commit, so it is the same in each build.
 
@@ -169,7 +169,7 @@ pub(crate) fn write(
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// A UUID of version 8 from the digest of what tells this document from others.
+/// A UUID of version 8, from the digest of the facts that differ between documents.
 fn serial_number(release: &Release, component: &Component, more: &[Component]) -> String {
     let mut names = vec![release.commit.clone(), release.name()];
     names.extend(component.hashes.iter().map(|hash| hash.content.clone()));
@@ -282,7 +282,7 @@ mod tests {
         assert!(Component::npm(&other).is_err(), "SHA-512 alone is written");
     }
 
-    /// The commit, the program and its parts make another document of it, and nothing else does.
+    /// The commit, the program and its parts determine the serial number, and no other fact does.
     #[test]
     fn the_serial_number_is_a_uuid_of_what_is_described() {
         let number = |release: &Release, program: &[u8], more: &[Component]| {

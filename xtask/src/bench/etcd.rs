@@ -1,4 +1,4 @@
-//! An etcd with one member, as Debian has packaged it, and servers of ours on it.
+//! An etcd with one member, as Debian has packaged it, and Postern servers on it.
 
 use std::process::Command;
 use std::time::Duration;
@@ -38,7 +38,8 @@ impl Bench {
         Ok(server)
     }
 
-    /// The arguments of a server of ours for a prefix in an etcd. The packaged etcd has faults that are not met here.
+    /// The arguments of a Postern server for a prefix in an etcd. The packaged etcd has faults that
+    /// do not occur here.
     pub(crate) fn on_etcd(etcd: &Server, prefix: &str) -> Result<Vec<String>> {
         let address = etcd.access.last().context("the etcd has no address")?;
         let store = format!("etcd://{address}/{prefix}");

@@ -1,5 +1,5 @@
 //! Runs of the load program: each on a quiet machine if possible, and repeated when other processes
-//! disturbed it. The groups decide what is measured.
+//! disturbed it. The groups decide on the measurements.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -112,7 +112,7 @@ impl Bench {
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {}", self.load.display()))?;
-        // One line is all that it prints: it fits into a pipe.
+        // The program prints only one line, which fits into a pipe.
         let status = self.stop.wait_for_end(&mut child)?;
         let output = child.wait_with_output()?;
         if !status.success() {

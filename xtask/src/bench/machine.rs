@@ -1,4 +1,4 @@
-//! The machine that is measured on: what it is, and whether it is quiet.
+//! The machine of the measurements: its description, and whether it is quiet.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ pub(crate) const QUIET_SHARE: f64 = 0.08;
 /// The longest wait for a quiet machine.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// For so long the processors are watched to see whether they are idle.
+/// The time in which the processors are watched to see whether they are idle.
 const SAMPLE: Duration = Duration::from_millis(700);
 
 /// The description of the machine in the report.

@@ -1,8 +1,8 @@
-//! The benchmarks: our server and its peers, in alternation, on this machine.
+//! The benchmarks: Postern and its peers, in alternation, on this machine.
 //!
-//! [`groups`] says what is measured; [`load`] runs the load program and waits for quiet;
-//! [`server`] starts and ends servers; [`report`] writes `docs/benchmarks.md`. Each group's
-//! results are stored under `target/bench`, so that one can be repeated without the others.
+//! [`groups`] has the measurements; [`load`] runs the load program and waits for quiet; [`server`]
+//! starts and ends servers; [`report`] writes `docs/benchmarks.md`. Each group's results are stored
+//! under `target/bench`, so that one can be repeated without the others.
 
 mod etcd;
 pub(crate) mod groups;
@@ -42,14 +42,14 @@ pub(crate) struct Bench {
     pub(crate) postern: PathBuf,
     /// The load program.
     pub(crate) load: PathBuf,
-    /// The workspace, whose `.cache` holds what was fetched.
+    /// The workspace. Its `.cache` holds the downloads.
     pub(crate) root: PathBuf,
     pub(crate) quick: bool,
     pub(crate) stop: Stop,
 }
 
 impl Bench {
-    /// One of two values: that of a full run, or that of a quick one.
+    /// One of two values: the value of a full run, or that of a quick one.
     pub(crate) fn pick<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
@@ -78,7 +78,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         println!("\n[{}/{}] {}: {}", index + 1, groups.len(), group.name, group.title);
         let section = (group.measure)(&bench).with_context(|| format!("{} failed", group.name))?;
         report::store(&results, group.name, &section)?;
-        report::write(root, &results)?;
+        let titles = groups::ALL.iter().map(|group| (group.name, group.title));
+        report::write(root, &results, titles)?;
     }
     println!("\nwritten: docs/benchmarks.md");
     Ok(())

@@ -1,5 +1,5 @@
-//! nginx: serving static files, which says how fast a server that does nothing else can send bytes over TLS. And
-//! in front of a server of ours, which says the same of a proxy.
+//! nginx as a peer. As a server of static files, it shows how fast a server that does nothing else
+//! can send bytes over TLS. In front of a Postern server, it shows the same of a proxy.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -96,7 +96,7 @@ impl Bench {
 
 fn configuration(dir: &std::path::Path, port: u16, locations: &str, upstream: &str) -> String {
     let dir = dir.display();
-    // As root, the worker would become another user, who may not read our directory.
+    // As root, the worker would change to another user, which cannot read this directory.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
     format!(
         "daemon off;

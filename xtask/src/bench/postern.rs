@@ -8,20 +8,19 @@ use anyhow::Result;
 use tempfile::TempDir;
 
 use super::Bench;
-use super::server::{Server, directory, spawn};
+use super::server::{KUBECONFIG, Server, directory, spawn};
 
-/// It is ready within this, however much is stored.
+/// The time limit until the server is ready, for any amount of stored data.
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Bytes of a body that is stored as an object of about 1 KB: the server adds what it knows.
+/// Bytes of a body that is stored as an object of about 1 KB, because the server adds its own
+/// fields.
 pub(crate) const BODY_BYTES: &str = "838";
 
 /// The objects that are measured.
 pub(crate) const COLLECTION: &str =
     "/kubernetes/management/apis/management.platform.sh/v1/namespaces/platform/sharedsecrets";
 
-/// Its kubeconfig and its CA, in the server's directory.
-pub(crate) const KUBECONFIG: &str = "data/admin.kubeconfig";
 pub(crate) const CA: &str = "data/keys/tls-ca.pem";
 
 /// The arguments with which it is started.
@@ -99,7 +98,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Runs the command line as the server's administrator. Returns what it prints.
+    /// Runs the command line as the server's administrator. The result is the output.
     pub(crate) fn postern_cli(&self, server: &Server, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.postern);
         command.args(arguments).env("KUBECONFIG", server.path(KUBECONFIG));

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::load::Measurement;
 use super::machine::Machine;
 use super::server::Server;
-use super::{Bench, groups, version};
+use super::{Bench, version};
 
 /// The results of a group.
 #[derive(Serialize, Deserialize)]
@@ -60,7 +60,8 @@ pub(crate) struct Ratio {
     /// The median of the rounds.
     measured: f64,
     rounds: Vec<f64>,
-    /// The peer's processor time over ours for the same, above 1 where ours is less.
+    /// The peer's processor time divided by Postern's for the same work. It is above 1 if Postern
+    /// needs less.
     cpu: Option<f64>,
 }
 
@@ -111,8 +112,8 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Adds a round: the ratio that `of` makes of our number and the peer's, and the peer's
-    /// processor time over ours.
+    /// Adds a round: the ratio of Postern's number to the peer's, as `of` reads them, and the ratio
+    /// of the peer's processor time to Postern's.
     pub(crate) fn add(
         &mut self,
         ours: &Measurement,
@@ -168,15 +169,19 @@ pub(crate) fn store(directory: &Path, name: &str, section: &Section) -> Result<(
     std::fs::write(directory.join(format!("{name}.json")), text).context("cannot store the results")
 }
 
-/// Writes `docs/benchmarks.md` from all stored results.
-pub(crate) fn write(root: &Path, directory: &Path) -> Result<()> {
+/// Writes `docs/benchmarks.md` from all stored results of groups, each by its name and title.
+pub(crate) fn write<'a>(
+    root: &Path,
+    directory: &Path,
+    titles: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<()> {
     let mut sections = Vec::new();
-    for group in groups::ALL {
-        let path = directory.join(format!("{}.json", group.name));
+    for (name, title) in titles {
+        let path = directory.join(format!("{name}.json"));
         if let Ok(text) = std::fs::read_to_string(&path) {
             // Results of an older version of this program are left out until they are measured again.
             if let Ok(section) = serde_json::from_str::<Section>(&text) {
-                sections.push((group.title, section));
+                sections.push((title, section));
             }
         }
     }

@@ -10,7 +10,8 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::postern::KUBECONFIG;
+/// Its kubeconfig and its CA, in the server's directory.
+pub(crate) const KUBECONFIG: &str = "data/admin.kubeconfig";
 
 /// A server that gets SIGTERM has so long to end, before it is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
@@ -44,7 +45,7 @@ impl Server {
         self.dir.path().join(name)
     }
 
-    /// The address in the kubeconfig that a server of ours has written: scheme, host and port.
+    /// The address in the kubeconfig that a Postern server has written: scheme, host and port.
     pub(crate) fn address(&self) -> Result<String> {
         let url = self.kubeconfig_field("server")?;
         let end = url.match_indices('/').nth(2).map_or(url.len(), |(at, _)| at);
@@ -120,7 +121,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts a program whose output goes into a file of its directory.
+/// Starts a program with a file of its directory as the output.
 pub(crate) fn spawn(command: &mut Command, dir: &TempDir) -> Result<Child> {
     let output = File::create(dir.path().join("output"))?;
     let program = command.get_program().to_string_lossy().into_owned();
@@ -137,7 +138,7 @@ pub(crate) fn end(child: &mut Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let deadline = Instant::now() + END_TIMEOUT;
     if let (Some(pid), Ok(None)) = (pid, child.try_wait()) {
-        // It may have ended just now, which is what we want.
+        // The process may have ended just now, which is the aim.
         kill_process(pid, Signal::TERM).ok();
     }
     while matches!(child.try_wait(), Ok(None)) {

@@ -10,7 +10,7 @@ use super::{USER, VOLUME};
 use crate::artefacts::archive::{self, Entry};
 use crate::artefacts::release::{PACKAGE, Release};
 
-/// What the image is for, as `deploy/Containerfile` says it.
+/// The purpose of the image, as `deploy/Containerfile` says it.
 const DESCRIPTION: &str = "The management API of a multi-tenant Kubernetes platform";
 
 const CONFIG_TYPE: &str = "application/vnd.oci.image.config.v1+json";
@@ -235,7 +235,7 @@ fn names(release: &Release) -> Labels {
     ])
 }
 
-/// OCI's name of an architecture, which is the one that Go has.
+/// OCI's name of an architecture, which is also Go's name.
 fn architecture(target: &str) -> anyhow::Result<&'static str> {
     match target.split('-').next() {
         Some("x86_64") => Ok("amd64"),

@@ -1,7 +1,9 @@
-//! `cargo xtask image`: an OCI image as one archive, without a builder and without a container daemon.
+//! `cargo xtask image`: an OCI image as one archive, without a builder and without a container
+//! daemon.
 //!
-//! The image has the program, the system libraries that it is linked to ([`libraries`]), and the few files that a
-//! resolver and a TLS client read. It has no shell. [`layout`] writes the image as OCI's specification says.
+//! The image has the program, the system libraries that it is linked to ([`libraries`]), and a few
+//! further files. A resolver and a TLS client read those files. It has no shell. [`layout`] writes
+//! the image as OCI's specification says.
 
 mod layout;
 mod libraries;
@@ -71,7 +73,7 @@ fn files_of_a_system() -> Vec<Entry> {
     entries
 }
 
-/// Licences, and what the image is made of.
+/// The licences, and the components of the image.
 fn documents(root: &Path, parts: &Parts, system: &SystemFiles) -> Result<Vec<Entry>> {
     let licence = std::fs::read(root.join("LICENSE")).context("cannot read LICENSE")?;
     let packages = system.packages();

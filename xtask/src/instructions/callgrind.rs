@@ -28,13 +28,13 @@ const IDLE_LOOKS: u32 = 10;
 /// The time between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// For so long the timers of an idle server are counted.
+/// The time in which the timers of an idle server are counted.
 const BACKGROUND_TIME: Duration = Duration::from_secs(2);
 
 /// The longest wait until a program is idle.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What callgrind's files are called, in a server's directory.
+/// The prefix of callgrind's files, in a server's directory.
 const OUTPUT: &str = "callgrind";
 
 /// Finds valgrind, or installs it where that is permitted.
@@ -89,8 +89,8 @@ pub(super) struct Counted {
     background: Background,
 }
 
-/// What a server does while no client asks for anything: its timers. It depends on the idle time of a run, and so on what
-/// else the machine does. It is not part of a count.
+/// The work of a server while no client sends a request: its timers. It depends on the idle time of
+/// a run, and so on the load of the machine. It is not part of a count.
 #[derive(Clone, Copy, Default)]
 struct Background {
     instructions: u64,
@@ -130,7 +130,7 @@ impl Counted {
         Ok(())
     }
 
-    /// Counts what the idle server does, so that later counts do not have it.
+    /// Counts the work of the idle server, so that later counts do not include it.
     pub(super) fn count_background(&mut self, stop: &Stop) -> Result<()> {
         self.reset(stop)?;
         stop.sleep(BACKGROUND_TIME)?;
@@ -242,7 +242,7 @@ pub(super) fn keep(count: &Counted, directory: &Path, name: &str) -> Result<()> 
     Ok(())
 }
 
-/// Starts a server of ours under callgrind.
+/// Starts a Postern server under callgrind.
 pub(super) fn start_postern(bench: &Bench, dir: TempDir, more: &[String]) -> Result<Server> {
     bench.start_postern_by(command(&bench.postern, dir.path(), Counting::Later)?, dir, more)
 }

@@ -12,10 +12,10 @@ use crate::bench::groups::access::{Size, make_callers};
 use crate::bench::server::directory;
 use crate::shell;
 
-/// What is in a data directory before anything is counted.
+/// The content of a data directory before a count begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Fixture {
-    /// What the first start makes.
+    /// The files that the first start makes.
     Empty,
     /// 1,000 shared secrets, and callers with a few bindings.
     Small,
@@ -44,7 +44,7 @@ impl Fixtures {
             Fixture::ManyObjects => &self.many_objects,
         };
         if cell.get().is_none() {
-            // It was empty one line before.
+            // The cell was empty one line before.
             cell.set(fill(bench, fixture)?).ok();
         }
         let filled = cell.get().context("the fixture was not made")?;

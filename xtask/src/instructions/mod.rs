@@ -1,7 +1,8 @@
 //! Instruction counts: fixed scenarios under callgrind, compared with a committed table.
 //!
-//! [`scenarios`] says what is counted; [`callgrind`] counts; [`fixtures`] fills data directories; [`table`] reads and
-//! writes `benches/instructions.md`. A count does not depend on what else the machine does, as a time does.
+//! [`scenarios`] lists the counted work; [`callgrind`] counts; [`fixtures`] fills data directories;
+//! [`table`] reads and writes `benches/instructions.md`. A count does not depend on the load of the
+//! machine, as a time does.
 
 mod callgrind;
 mod fixtures;
@@ -27,7 +28,7 @@ const TABLE: &str = "benches/instructions.md";
 /// A count above the table is repeated until there are this many.
 const TRIES: usize = 3;
 
-/// Features of processors by which libraries choose their code, of those that valgrind has.
+/// The features of processors that valgrind has and by which libraries choose their code.
 const FEATURES: [&str; 8] =
     ["ssse3", "sse4_2", "aes", "pclmulqdq", "avx2", "bmi2", "rdrand", "f16c"];
 
@@ -60,16 +61,6 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let is_wanted = |scenario: &&Scenario| {
         options.only.is_empty() || options.only.iter().any(|name| name == scenario.name)
     };
-    count_and_compare(root, options, &ALL.iter().filter(is_wanted).collect::<Vec<_>>())
-}
-
-/// Counts and compares in a run of all tests: the usual scenarios, or all of them.
-pub(crate) fn check(root: &Path, all: bool) -> Result<()> {
-    let wanted: Vec<_> = ALL.iter().filter(|scenario| all || scenario.usual).collect();
-    count_and_compare(root, &Options { rounds: 1, ..Options::default() }, &wanted)
-}
-
-fn count_and_compare(root: &Path, options: &Options, scenarios: &[&Scenario]) -> Result<()> {
     callgrind::fetch()?;
     std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
     let counter = Counter {
@@ -85,9 +76,9 @@ fn count_and_compare(root: &Path, options: &Options, scenarios: &[&Scenario]) ->
     let counted_with = counted_with()?;
     println!("    {:<24} {:>12} {:>12} {:>11}", "scenario", "committed", "now", "difference");
     let mut above = Vec::new();
-    for scenario in scenarios {
+    for scenario in ALL.iter().filter(is_wanted) {
         let committed = table.rows.get(scenario.name).cloned().unwrap_or_default();
-        let now = least_count(&counter, scenario, &committed, options.rounds)?;
+        let now = least_count(&counter, scenario, &committed, options.rounds.max(1))?;
         if is_above(&committed, now)? && !options.write {
             above.push(scenario.name);
         }
@@ -149,7 +140,7 @@ fn percent(row: &Row, now: u64) -> f64 {
     (now / before - 1.0) * 100.0
 }
 
-/// Whether a count is above what its row permits. A new scenario has no row yet.
+/// Whether a count is above the limit of its row. A new scenario has no row yet.
 fn is_above(row: &Row, now: u64) -> Result<bool> {
     Ok(row.instructions > 0 && percent(row, now) > row.tolerance_percent()?)
 }
@@ -159,8 +150,8 @@ fn programs(root: &Path, options: &Options) -> Result<Bench> {
     let postern = if let Some(path) = &options.binary {
         std::path::absolute(path)?
     } else {
-        // As they are released, and as `cargo xtask bench` builds them: a profile without link-time optimization
-        // takes as long to build, and its programs execute 5 % more.
+        // The profile is that of a release and of `cargo xtask bench`. A profile without link-time
+        // optimization takes as long to build, and its programs execute 5 % more.
         for package in ["postern", "postern-bench"] {
             shell::run(shell::cargo().args(["build", "--release", "-p", package]))?;
         }
@@ -170,7 +161,8 @@ fn programs(root: &Path, options: &Options) -> Result<Bench> {
     Ok(Bench { postern, load, root: root.to_owned(), quick: false, stop: Stop::new()? })
 }
 
-/// What counts depend on besides the code: valgrind, the compiler, and the features of the processor.
+/// The facts that counts depend on, apart from the code: valgrind, the compiler, and the features
+/// of the processor.
 fn counted_with() -> Result<String> {
     let rustc = shell::output_of(Command::new("rustc").arg("--version"))?;
     let processors = std::fs::read_to_string("/proc/cpuinfo")?;

@@ -1,7 +1,8 @@
-//! What is counted: each scenario, and how its instructions are counted.
+//! The counted work: each scenario, and how its instructions are counted.
 //!
-//! Most counts are the difference of two runs of the load program, divided by the difference of their lengths. So
-//! neither the start of the server nor the handshake of the connection is in them.
+//! Most counts are the difference of two runs of the load program, divided by the difference of
+//! their lengths. So they contain neither the start of the server nor the handshake of the
+//! connection.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -27,11 +28,9 @@ const COUNT: &str = "{count}";
 /// Replaced by the number of the run, for names that no other run has used.
 const RUN: &str = "{run}";
 
-/// One kind of work whose instructions are counted.
+/// One kind of work that the counts measure.
 pub(super) struct Scenario {
     pub(super) name: &'static str,
-    /// Whether `cargo xtask test` counts it without `--all`.
-    pub(super) usual: bool,
     work: Work,
 }
 
@@ -47,7 +46,7 @@ enum Work {
     Gateway(Load),
     /// Requests to a cluster through its agent; the agent is counted.
     Agent(Load),
-    /// A start with many objects, without what a start with none takes.
+    /// A start with many objects, less the count of a start with none.
     Start(Fixture),
 }
 
@@ -76,30 +75,26 @@ const WATCH: &[&str] =
 
 /// All scenarios, in the order of the table.
 pub(super) const ALL: &[Scenario] = &[
-    usual("bare-get", Work::Bare(load(GET, [200, 1200]))),
-    usual("get", Work::Requests(Fixture::Small, load(GET, [200, 1200]))),
-    usual("get-scoped-key", Work::RequestsOf("scoped", Fixture::Small, load(GET, [200, 1200]))),
-    rare("list-1000-json", Work::Requests(Fixture::Small, load(LIST, [5, 25]))),
-    rare("list-1000-table", Work::Requests(Fixture::Small, load(TABLE, [1, 3]))),
-    usual("create", Work::Requests(Fixture::Small, load(CREATE, [200, 1200]))),
-    usual("update", Work::Requests(Fixture::Small, load(UPDATE, [200, 1200]))),
-    rare("apply", Work::Requests(Fixture::Small, load(APPLY, [200, 1200]))),
-    rare("event-100-watchers", Work::Requests(Fixture::Small, load(WATCH, [5, 25]))),
-    rare("get-gateway", Work::Gateway(load(GET, [200, 1200]))),
-    rare("get-agent", Work::Agent(load(GET, [200, 1200]))),
-    rare(
+    scenario("bare-get", Work::Bare(load(GET, [200, 1200]))),
+    scenario("get", Work::Requests(Fixture::Small, load(GET, [200, 1200]))),
+    scenario("get-scoped-key", Work::RequestsOf("scoped", Fixture::Small, load(GET, [200, 1200]))),
+    scenario("list-1000-json", Work::Requests(Fixture::Small, load(LIST, [5, 25]))),
+    scenario("list-1000-table", Work::Requests(Fixture::Small, load(TABLE, [1, 3]))),
+    scenario("create", Work::Requests(Fixture::Small, load(CREATE, [200, 1200]))),
+    scenario("update", Work::Requests(Fixture::Small, load(UPDATE, [200, 1200]))),
+    scenario("apply", Work::Requests(Fixture::Small, load(APPLY, [200, 1200]))),
+    scenario("event-100-watchers", Work::Requests(Fixture::Small, load(WATCH, [5, 25]))),
+    scenario("get-gateway", Work::Gateway(load(GET, [200, 1200]))),
+    scenario("get-agent", Work::Agent(load(GET, [200, 1200]))),
+    scenario(
         "decision-10000-bindings",
         Work::RequestsOf(MANY, Fixture::ManyBindings, load(GET, [200, 1200])),
     ),
-    rare("start-10000-objects", Work::Start(Fixture::ManyObjects)),
+    scenario("start-10000-objects", Work::Start(Fixture::ManyObjects)),
 ];
 
-const fn usual(name: &'static str, work: Work) -> Scenario {
-    Scenario { name, usual: true, work }
-}
-
-const fn rare(name: &'static str, work: Work) -> Scenario {
-    Scenario { name, usual: false, work }
+const fn scenario(name: &'static str, work: Work) -> Scenario {
+    Scenario { name, work }
 }
 
 /// The programs, directories and options of all counts.
@@ -145,7 +140,7 @@ impl Counter {
         let upstream = self.start_upstream()?;
         let central = self.start_central()?;
         connect(bench, &central, &upstream.path("kubeconfig"))?;
-        // What was made without callgrind is served under it.
+        // The objects were made without callgrind; now a server under callgrind serves them.
         let server = start_postern(bench, central.stop()?, &CENTRAL.map(str::to_owned))?;
         self.count_requests(name, as_gateway(bench, server)?, load)
     }
@@ -176,7 +171,7 @@ impl Counter {
         let mut counted = Counted::new(server);
         let [short, long] = load.lengths;
         counted.start(stop)?;
-        // The first requests also make what later ones find.
+        // The first requests also make the state that later ones find.
         self.run(&mut counted.server, load, short, "warm")?;
         counted.count_background(stop)?;
         counted.reset(stop)?;

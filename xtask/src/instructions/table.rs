@@ -6,7 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// A scenario may take this much more than the table says, in percent, if its row has no tolerance of its own.
+/// A scenario may take this much more than the table says, in percent, if its row names no
+/// tolerance.
 pub(super) const TOLERANCE_PERCENT: f64 = 3.0;
 
 /// A row of the table.
@@ -34,14 +35,14 @@ impl Row {
     }
 }
 
-/// The table: its rows by scenario, and on what they were counted.
+/// The table: its rows by scenario, and the tools and the processor of the counts.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Table {
     pub(super) counted_with: String,
     pub(super) rows: BTreeMap<String, Row>,
 }
 
-/// The text before the line that says what the table was counted with.
+/// The text before the line that names the tools of the counts.
 const COUNTED_WITH: &str = "Counted with: ";
 
 const HEAD: &str = "# Instructions

@@ -1,5 +1,5 @@
-//! The list of what clients expect, `docs/conformance.md`: every test that it names exists, and a row without
-//! one says why.
+//! The list of clients' requirements, `docs/conformance.md`: every test that it names exists, and a
+//! row without one says why.
 
 use std::fs;
 use std::path::{Path, PathBuf};

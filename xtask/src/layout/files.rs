@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Directories with Rust source of ours, those that do not exist yet included.
+/// Directories with Rust source of this repository, including those that do not exist yet.
 const RUST_DIRECTORIES: &[&str] = &["crates", "tests", "xtask", "fuzz", "benches"];
 
 /// Names of directories with generated or foreign files.
@@ -38,8 +38,8 @@ pub(super) fn documents(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The files below `directory` whose names have this extension, sorted, each by its path
-/// from `root`. A directory that does not exist has no files.
+/// The files below `directory` with this extension, sorted, each by its path from `root`. A
+/// directory that does not exist has no files.
 pub(super) fn with_extension(
     root: &Path,
     directory: &str,

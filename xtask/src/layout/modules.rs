@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use cargo_metadata::{Metadata, PackageId, TargetKind};
+use cargo_metadata::{Metadata, TargetKind};
 use proc_macro2::{LineColumn, Span, TokenStream};
 use syn::spanned::Spanned;
 use syn::visit::Visit;
@@ -39,7 +39,7 @@ impl SourceFile {
         Some(Self { path, module, tokens, syntax, for_tests: for_tests.ranges })
     }
 
-    /// Whether what is at `span` is only built for tests.
+    /// Whether the code at `span` is only built for tests.
     pub(super) fn is_for_tests(&self, span: Span) -> bool {
         // The position in bytes would take a walk through the file.
         let start = span.start();
@@ -60,16 +60,8 @@ impl SourceFile {
 
 /// A library or a program of the workspace.
 pub(super) struct Crate {
-    pub(super) package: PackageId,
     /// The root first.
     pub(super) files: Vec<SourceFile>,
-}
-
-impl Crate {
-    /// Whether the crate's root is below this directory of the workspace.
-    pub(super) fn is_in(&self, directory: &str) -> bool {
-        self.files.first().is_some_and(|root| root.path.starts_with(directory))
-    }
 }
 
 /// The libraries and programs of the workspace at `root`.
@@ -77,12 +69,12 @@ pub(super) fn crates(root: &Path, metadata: &Metadata) -> Vec<Crate> {
     let read = |path: &Path| std::fs::read_to_string(root.join(path)).ok();
     let packages = metadata.workspace_packages().into_iter();
     packages
-        .flat_map(|package| package.targets.iter().map(move |target| (package, target)))
-        .filter(|(_, target)| is_product(target))
-        .map(|(package, target)| {
+        .flat_map(|package| &package.targets)
+        .filter(|target| is_product(target))
+        .map(|target| {
             let path = target.src_path.as_std_path();
             let path = path.strip_prefix(root).unwrap_or(path);
-            Crate { package: package.id.clone(), files: files(path, &read) }
+            Crate { files: files(path, &read) }
         })
         .collect()
 }
@@ -93,8 +85,8 @@ fn is_product(target: &cargo_metadata::Target) -> bool {
     target.kind.iter().any(|kind| product.contains(kind))
 }
 
-/// The files of the crate whose root is at `root`, the root first. Modules that are only
-/// built for tests are left out.
+/// The files of the crate with this root, the root first. Modules that are only built for tests are
+/// left out.
 pub(super) fn files(root: &Path, read: Read) -> Vec<SourceFile> {
     let mut found = Vec::new();
     let text = read(root).unwrap_or_default();

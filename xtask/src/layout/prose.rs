@@ -13,7 +13,7 @@ type Word = (usize, String);
 pub(super) struct Text {
     /// Everything between spaces and punctuation marks: words of prose, and names.
     pub(super) words: Vec<Word>,
-    /// Names in code: identifiers in Rust, and what is between backticks in prose.
+    /// Names in code: identifiers in Rust, and the text between backticks in prose.
     pub(super) names: Vec<Word>,
     /// The first word of each doc comment.
     pub(super) doc_comments: Vec<Word>,
@@ -80,7 +80,7 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
         .filter(|word| !word.is_empty())
 }
 
-/// Whether it is like `0007-records-beside-objects`.
+/// Whether it has the form of `0007-records-beside-objects`.
 fn is_record_name(run: &str) -> bool {
     let Some((number, name)) = run.split_once('-') else { return false };
     number.len() == 4

@@ -1,5 +1,5 @@
 //! The references of a file to its own crate: every `crate::…`, `self::…` and `super::…` path, as a
-//! path from the crate's root. The module that such a path leads to is resolved in [`super::circles`].
+//! path from the crate's root. The file that such a path leads to is found in [`super::circles`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,59 +16,20 @@ pub(super) struct Reference {
     pub(super) line: usize,
 }
 
-/// Names that the crate's root has in scope: they need no `crate::` in the root itself, nor where
-/// the root is imported with a glob.
+/// The names that a file can use without `crate::`, `self::` or `super::`.
 #[derive(Default)]
-pub(super) struct RootNames {
-    /// The top-level modules that are not only built for tests.
+pub(super) struct Scope {
+    /// The module's own modules, which are not only built for tests.
     pub(super) modules: BTreeSet<String>,
-    /// The names that the root imports or exports again, each with the path that it is for.
-    pub(super) imports: BTreeMap<String, Vec<String>>,
-    /// Items of the root itself.
-    pub(super) items: BTreeSet<String>,
+    /// The names that the module exports again or has by a glob import, each with its path from the crate's root.
+    pub(super) exports: BTreeMap<String, Vec<String>>,
 }
 
-/// The references of a file. In the root of the crate, only its own items are read: neither its
-/// `mod` declarations nor its `use`.
-pub(super) fn of_file(file: &SourceFile, names: &RootNames) -> Vec<Reference> {
-    if file.module.is_empty() {
-        return of_root(file, names);
-    }
-    let mut visitor = References::new(file, file.module.clone(), None);
+/// The references of a file. An export (`pub use`) is none: it is one where the name is used.
+pub(super) fn of_file(file: &SourceFile, scope: &Scope) -> Vec<Reference> {
+    let mut visitor = References { file, module: file.module.clone(), scope, found: Vec::new() };
     visitor.visit_file(&file.syntax);
-    if visitor.found.iter().any(|reference| reference.path == ["*"]) {
-        // The root's names are in scope here too.
-        visitor = References::new(file, file.module.clone(), Some(names));
-        visitor.visit_file(&file.syntax);
-    }
     visitor.found
-}
-
-fn of_root(file: &SourceFile, names: &RootNames) -> Vec<Reference> {
-    let mut visitor = References::new(file, Vec::new(), Some(names));
-    for item in &file.syntax.items {
-        match item {
-            syn::Item::Mod(_) => {}
-            syn::Item::Use(item) => visitor.traits_in_scope(item),
-            item => visitor.visit_item(item),
-        }
-    }
-    visitor.found
-}
-
-/// The references of the modules that are written out in the crate's root, each with the name of its module.
-pub(super) fn of_inline_modules(file: &SourceFile) -> Vec<(String, Vec<Reference>)> {
-    let modules = file.syntax.items.iter().filter_map(|item| match item {
-        syn::Item::Mod(item) if file.module.is_empty() => item.content.as_ref().map(|_| item),
-        _ => None,
-    });
-    modules
-        .map(|item| {
-            let mut visitor = References::new(file, Vec::new(), None);
-            visitor.visit_item_mod(item);
-            (name_of(&item.ident), visitor.found)
-        })
-        .collect()
 }
 
 /// The names that a `use` brings into scope, each with the path that it is for, as it is
@@ -79,6 +40,27 @@ pub(super) fn imported(item: &syn::ItemUse) -> Vec<(String, Vec<String>)> {
         flatten(&item.tree, &mut Vec::new(), &mut |name, path, _| found.push((name, path)));
     }
     found
+}
+
+/// Whether a `use` makes its names visible outside of its module.
+pub(super) fn is_export(item: &syn::ItemUse) -> bool {
+    !matches!(item.vis, syn::Visibility::Inherited)
+}
+
+/// The path from the crate's root of one that begins with `crate`, `self` or `super` in a module.
+pub(super) fn absolute(module: &[String], written: &[String]) -> Option<Vec<String>> {
+    let (first, mut rest) = written.split_first()?;
+    let mut base = match first.as_str() {
+        "crate" => Vec::new(),
+        "self" => module.to_vec(),
+        "super" => module.split_last()?.1.to_vec(),
+        _ => return None,
+    };
+    while let Some((_, more)) = rest.split_first().filter(|(first, _)| *first == "super") {
+        base.pop()?;
+        rest = more;
+    }
+    Some([&base, rest].concat())
 }
 
 /// An identifier without the mark of a raw one.
@@ -128,20 +110,15 @@ fn flatten(
     }
 }
 
-/// Collects what the code refers to, with the module that it is in at each point.
+/// Collects the references in the code, with the module at each point.
 struct References<'a> {
     file: &'a SourceFile,
     module: Vec<String>,
-    /// The names of the crate's root, where they are in scope without `crate::`.
-    names: Option<&'a RootNames>,
+    scope: &'a Scope,
     found: Vec<Reference>,
 }
 
-impl<'a> References<'a> {
-    fn new(file: &'a SourceFile, module: Vec<String>, names: Option<&'a RootNames>) -> Self {
-        Self { file, module, names, found: Vec::new() }
-    }
-
+impl References<'_> {
     /// Notes a path as it is written in the current module, if it is one into the own crate.
     fn add(&mut self, written: &[String], span: Span) {
         if self.file.is_for_tests(span) {
@@ -155,37 +132,15 @@ impl<'a> References<'a> {
 
     /// The path from the crate's root; `None` for a path that does not go through it.
     fn path_from_root(&self, written: &[String]) -> Option<Vec<String>> {
-        let (first, mut rest) = written.split_first()?;
-        let mut base = match first.as_str() {
-            "crate" => Vec::new(),
-            "self" => self.module.clone(),
-            "super" => self.module.split_last()?.1.to_vec(),
-            _ => return self.is_name_of_root(written).then(|| written.to_vec()),
-        };
-        while let Some((_, more)) = rest.split_first().filter(|(first, _)| *first == "super") {
-            base.pop()?;
-            rest = more;
-        }
-        Some([&base, rest].concat())
-    }
-
-    /// Whether a path begins with a name of the crate's root that is in scope. A module alone is
-    /// no value and no type: it is only a name before `::`.
-    fn is_name_of_root(&self, written: &[String]) -> bool {
-        let (Some(names), Some(first)) = (self.names, written.first()) else { return false };
-        names.imports.contains_key(first)
-            || names.items.contains(first)
-            || written.len() > 1 && names.modules.contains(first)
-    }
-
-    /// A trait that the root imports without a name is used by its items: nothing else could be
-    /// meant by it.
-    fn traits_in_scope(&mut self, item: &syn::ItemUse) {
-        flatten_item(item, &mut |name, path, span| {
-            if name == "_" {
-                self.add(&path, span);
+        absolute(&self.module, written).or_else(|| {
+            let (first, rest) = written.split_first()?;
+            if let Some(path) = self.scope.exports.get(first) {
+                return Some([path, rest].concat());
             }
-        });
+            // A module alone is no value and no type: it is only a name before `::`.
+            let is_module = !rest.is_empty() && self.scope.modules.contains(first);
+            is_module.then(|| [&self.file.module, written].concat())
+        })
     }
 
     /// Finds paths in the tokens of a macro call or a macro's rules.
@@ -216,12 +171,6 @@ impl<'a> References<'a> {
     }
 }
 
-fn flatten_item(item: &syn::ItemUse, leaf: &mut dyn FnMut(String, Vec<String>, Span)) {
-    if item.leading_colon.is_none() {
-        flatten(&item.tree, &mut Vec::new(), leaf);
-    }
-}
-
 impl<'ast> Visit<'ast> for References<'_> {
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         if item.content.is_some() {
@@ -232,7 +181,9 @@ impl<'ast> Visit<'ast> for References<'_> {
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        flatten_item(item, &mut |_, path, span| self.add(&path, span));
+        if item.leading_colon.is_none() && !is_export(item) {
+            flatten(&item.tree, &mut Vec::new(), &mut |_, path, span| self.add(&path, span));
+        }
         self.visit_visibility(&item.vis);
     }
 
@@ -251,7 +202,7 @@ impl<'ast> Visit<'ast> for References<'_> {
         self.tokens(tokens.clone());
     }
 
-    /// Attributes are no code of ours: the documentation may name whatever it explains.
+    /// Attributes are not checked: the documentation may name any item.
     fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
 }
 
@@ -266,7 +217,7 @@ fn follows_path_or_dot(before: &[TokenTree]) -> bool {
     dot || is_path_separator(before)
 }
 
-/// Whether what comes behind a name makes it that of a field: one colon, and not two.
+/// Whether the tokens after a name make it the name of a field: one colon, and not two.
 fn is_field_name(behind: &[TokenTree]) -> bool {
     matches!(behind, [TokenTree::Punct(colon), ..] if colon.as_char() == ':')
 }
@@ -310,12 +261,11 @@ mod tests {
     fn paths_in(module: &[&str], text: &str) -> Vec<String> {
         let module: Vec<_> = module.iter().map(|&name| name.to_owned()).collect();
         let file = SourceFile::parse("src/x.rs".into(), module, text).unwrap();
-        let names = RootNames {
+        let scope = Scope {
             modules: ["audit", "tls"].map(str::to_owned).into(),
-            imports: [("Log".to_owned(), vec!["audit".to_owned(), "Log".to_owned()])].into(),
-            items: ["Server".to_owned()].into(),
+            exports: [("Log".to_owned(), vec!["audit".to_owned(), "Log".to_owned()])].into(),
         };
-        of_file(&file, &names).iter().map(|reference| reference.path.join("::")).collect()
+        of_file(&file, &scope).iter().map(|reference| reference.path.join("::")).collect()
     }
 
     #[test]
@@ -372,33 +322,15 @@ mod tests {
     }
 
     #[test]
-    fn the_root_needs_no_prefix_for_its_own_names() {
-        let text = "mod audit; use audit::Log; use tls::T; struct Server { log: Log }\n\
+    fn names_in_scope_need_no_prefix() {
+        let text = "mod audit; pub use audit::Log; use tls::T; struct Server { log: Log }\n\
                     fn f(audit: u8) { tls::x(audit); println!(\"{}\", tls::y); g!(tls: 1) }";
-        assert_eq!(paths_in(&[], text), ["Log", "tls::x", "tls::y"]);
+        assert_eq!(paths_in(&[], text), ["tls::T", "audit::Log", "tls::x", "tls::y"]);
+        assert_eq!(paths_in(&["m"], "fn f() { tls::x() }"), ["m::tls::x"]);
     }
 
     #[test]
-    fn a_trait_without_a_name_is_used_by_the_items_of_the_root() {
-        assert_eq!(paths_in(&[], "use crate::audit::T as _; fn f() {}"), ["audit::T"]);
-    }
-
-    #[test]
-    fn a_glob_of_the_root_brings_its_names_into_scope() {
-        let text = "use super::*; fn f() { tls::x(); other::y() }";
-        assert_eq!(paths_in(&["m"], text), ["*", "tls::x"]);
-        assert_eq!(paths_in(&["m", "n"], text), ["m::*"]);
-    }
-
-    #[test]
-    fn inline_modules_of_the_root_are_read_by_their_names() {
-        let text = "mod a { use crate::tls::X; } fn f() { crate::audit::x() }";
-        let file = SourceFile::parse("src/lib.rs".into(), vec![], text).unwrap();
-        let found = of_inline_modules(&file);
-        assert_eq!(found.len(), 1);
-        assert_eq!(
-            (found[0].0.as_str(), &found[0].1[0].path[..]),
-            ("a", &["tls".into(), "X".into()][..])
-        );
+    fn an_export_alone_is_no_use() {
+        assert_eq!(paths_in(&["m"], "pub(crate) use self::tls::T; pub use crate::a::B;"), [""; 0]);
     }
 }

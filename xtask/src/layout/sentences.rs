@@ -83,8 +83,8 @@ fn comment_of(line: &str) -> (&'static str, &str) {
     comment.next().filter(|(marker, _)| *marker != "////").unwrap_or_default()
 }
 
-/// The paragraphs of a text in Markdown, whose first line has this number. An item of a list is a
-/// paragraph of its own.
+/// The paragraphs of a text in Markdown. The number of its first line is `first`. An item of a list
+/// is a separate paragraph.
 fn in_markdown(first: usize, text: &str) -> Vec<Paragraph> {
     let mut paragraphs: Vec<Paragraph> = Vec::new();
     let (mut is_open, mut is_code) = (false, false);

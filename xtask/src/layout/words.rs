@@ -1,5 +1,5 @@
-//! Words that are not used here any more, and what to say. The field has words of
-//! its own; a reader who knows Kubernetes, etcd or Vault knows those.
+//! Retired words, and their replacements. The field has its own words, which readers know from
+//! Kubernetes, etcd or Vault.
 //!
 //! To retire a word, add it to [`RETIRED`]. How names and prose are told apart is in
 //! [`super::prose`].
@@ -12,7 +12,7 @@ use anyhow::Result;
 use super::prose::{self, Text};
 use super::{Finding, files};
 
-/// Words, and what to say.
+/// Retired words, and their replacement.
 struct Entry {
     /// Each a word, or the words of a name with spaces between them: `holds on` is in `holds_on`,
     /// `HOLDS_ON` and `HoldsOnTo`.
@@ -27,7 +27,7 @@ struct Entry {
 enum Scope {
     /// Neither in prose nor as part of a name.
     Anywhere,
-    /// Not as a word of its own, in prose or as a whole name. It may be part of a name.
+    /// Not as a separate word, in prose or as a whole name. It may be part of a name.
     WholeWords,
     /// Not in prose. A name may be it, or have it as a part, and so may data of the black-box tests.
     Prose,
@@ -50,7 +50,7 @@ enum Except {
     Path(&'static str),
 }
 
-/// kube-apiserver's own words in the answer of a health endpoint: "reason withheld".
+/// kube-apiserver's own words in the response of a health endpoint: "reason withheld".
 const HEALTH: Except = Except::Path("crates/server/src/endpoints/health.rs");
 
 const RETIRED: &[Entry] = &[
@@ -142,7 +142,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Finding>> {
     paths.retain(|path| path != Path::new(LIST));
     paths.extend(files::documents(root)?);
     paths.extend(files::with_extension(root, "examples", "yaml")?);
-    paths.extend(files::with_extension(root, "crates/server/src/audit", "yaml")?);
+    paths.extend(files::with_extension(root, "crates/audit/src", "yaml")?);
     let mut known = Known::default();
     let mut findings = Vec::new();
     for path in paths {

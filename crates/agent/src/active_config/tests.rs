@@ -1,5 +1,5 @@
-//! An agent decides as the central server does: for random policies, callers, scopes and requests. And what a
-//! configuration does to tokens, each of which is a JWT.
+//! An agent decides as the central server does: for random policies, callers, scopes and requests.
+//! Other tests show the effect of a configuration on tokens, each of which is a JWT.
 
 use http::Request;
 use postern_auth::attributes::Attributes;

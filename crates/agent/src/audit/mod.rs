@@ -1,9 +1,10 @@
 //! The agent's audit records: one for each request that it decides about, allowed or refused, at the level
 //! `Metadata`. They are kept in the state directory ([`queue`]) until the central server has them ([`send`]).
 //!
-//! A change is not sent on before the record that it was asked for is in the file; without, it is refused. What
-//! only reads goes on, and is counted when there is no room for its record. The next record says how many are
-//! missing. Failed authentications are recorded up to a rate, because any client can cause them.
+//! A change is forwarded only after the record of its request is in the file; otherwise it is
+//! rejected. A read is forwarded in any case, and counted if there is no room for its record. The
+//! next record has the number of missing records. Failed authentications are recorded up to a rate,
+//! because any client can cause them.
 
 mod queue;
 mod record;

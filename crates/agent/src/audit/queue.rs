@@ -1,8 +1,9 @@
 //! The records that wait for the central server, in files of the state directory.
 //!
-//! A thread of its own appends them, so that a disk that stalls delays only requests that wait for a record. A file has
-//! as many records as are sent at once, and is removed when the central server has them. So unacknowledged records are
-//! sent again. A line that a crash cut off at the end of a file is left out.
+//! A separate thread appends them, so that a stalled disk delays only requests that wait for a
+//! record. A file has as many records as are sent at once, and is removed when the central server
+//! has them. So unacknowledged records are sent again. A line that a crash cut off at the end of a
+//! file is left out.
 //!
 //! The records of changes may fill the whole queue, and the whole list that waits for the thread. All others may fill
 //! three quarters of each: reads must not keep callers from writing. Records without room are counted.
@@ -45,24 +46,24 @@ const WAITING_READS: usize = WAITING_RECORDS / 4 * 3;
 /// How long a change waits for its record.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The ends of the names of files: with records, with records that the central server does not take, and with
-/// such records before all of them are written.
+/// The suffixes of file names: for records, for records that the central server rejected, and for
+/// rejected records while they are still being written.
 const SEGMENT: &str = "jsonl";
 const SET_ASIDE: &str = "refused";
 const PARTIAL: &str = "partial";
 
-/// The bytes of all files that were set aside. They are not counted among those of the queue, so that records
-/// that the central server does not take block no change.
+/// The maximum size of all files that were set aside, in bytes. They do not count for the queue, so
+/// records that the central server rejects block no change.
 const MAX_ASIDE_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The bytes of all files, unless a test says otherwise.
+/// The maximum size of all files in bytes, unless a test sets another one.
 pub(crate) const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct Queue {
     commands: SyncSender<Command>,
-    /// One for each record of what changes nothing that may still come.
+    /// One permit for each further record of a request that changes nothing.
     reads: Arc<Semaphore>,
     shared: Arc<Shared>,
 }
@@ -71,7 +72,7 @@ pub(crate) struct Queue {
 struct Shared {
     dir: PathBuf,
     max_bytes: u64,
-    /// The bytes of all files but those that were set aside.
+    /// The bytes of all files, except those that were set aside.
     bytes: AtomicU64,
     /// The closed files with records, by number.
     closed: Mutex<VecDeque<Segment>>,
@@ -86,12 +87,12 @@ pub(crate) struct Segment {
     bytes: u64,
 }
 
-/// How many records are missing.
+/// The number of missing records.
 #[derive(Debug, Default)]
 pub(crate) struct LossCounter {
     /// Since the start.
     all: AtomicU64,
-    /// Those of which no record tells yet.
+    /// The missing records that no record reports yet.
     unreported: AtomicU64,
 }
 
@@ -102,7 +103,7 @@ impl LossCounter {
         self.unreported.fetch_add(records, Ordering::Relaxed);
     }
 
-    /// How many are missing since the start.
+    /// The number of missing records since the start.
     pub(crate) fn total(&self) -> u64 {
         self.all.load(Ordering::Relaxed)
     }
@@ -112,7 +113,7 @@ impl LossCounter {
         self.unreported.swap(0, Ordering::Relaxed)
     }
 
-    /// Takes back what a record would have told that is not written.
+    /// Adds back the number of missing records from a record that was not written.
     fn give_back(&self, tells: u64) {
         self.unreported.fetch_add(tells, Ordering::Relaxed);
     }
@@ -122,11 +123,11 @@ impl LossCounter {
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) text: Vec<u8>,
-    /// Of how many missing records it tells.
+    /// The number of missing records that it reports.
     pub(crate) tells: u64,
 }
 
-/// The record is not in the queue: that is full, or the disk does not take it.
+/// The record is not in the queue: the queue is full, or the disk does not accept the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unrecorded;
 
@@ -143,14 +144,14 @@ struct Waiting {
     line: Line,
     /// The request that waits for it: it is the record of a change.
     written: Option<oneshot::Sender<()>>,
-    /// Its place among those of what changes nothing.
+    /// Its permit among the records of requests that change nothing.
     _read: Option<OwnedSemaphorePermit>,
     lost: Arc<LossCounter>,
 }
 
 impl Waiting {
-    /// Notes that it is not written. The drop tells the waiting request, which makes no change: so the record is
-    /// not missing.
+    /// Notes that the record is not written. The drop notifies the waiting request, which then
+    /// makes no change. So the record is not missing.
     fn drop_unwritten(self) {
         self.lost.give_back(self.line.tells);
         self.lost.note(u64::from(self.written.is_none()));
@@ -266,7 +267,7 @@ impl Queue {
         .await?
     }
 
-    /// Removes a file whose records the central server has.
+    /// Removes a file after the central server has its records.
     pub(crate) async fn remove(&self, segment: Segment) {
         let path = self.shared.path(segment.number, SEGMENT);
         self.finish(segment, move || fs::remove_file(path)).await;

@@ -24,18 +24,18 @@ use uuid::Uuid;
 use super::Audit;
 use crate::state::Clock;
 
-/// Bytes of a text that is recorded; of an unauthenticated sender, who can send any number of them, and of
-/// others.
+/// The maximum number of bytes of a recorded text: first for an unauthenticated sender, which can
+/// send any number of them, then for other senders.
 const MAX_UNAUTHENTICATED_BYTES: usize = 256;
 const MAX_TEXT_BYTES: usize = 4096;
 
 /// Bytes of the id that the client gives a request.
 const MAX_ID_BYTES: usize = 64;
 
-/// Stands for what may be an access key or a JWT.
+/// Replaces a text that may be an access key or a JWT.
 const LEFT_OUT: &str = "(left-out)";
 
-/// Names of what else is known of the user: the access key, and the token.
+/// The names of further data about the user: the access key, and the token.
 const ACCESS_KEY: &str = "platform.sh/access-key";
 const TOKEN_ID: &str = "platform.sh/token-id";
 
@@ -47,12 +47,13 @@ const TRACEPARENT: &str = "platform.sh/traceparent";
 
 const DECISION: &str = "authorization.k8s.io/decision";
 
-/// The annotation of a request that was allowed, and whose right ended before its answer.
+/// The annotation of a request that was allowed, and lost its permission before its response.
 const ENDED: &str = "platform.sh/ended-by";
 
 const REASON: &str = "authorization.k8s.io/reason";
 
-/// The code of a request whose client closed the connection before the answer, as proxies log it.
+/// The code of a request if the client closed the connection before the response, as proxies log
+/// it.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
 
 /// One request. Its end is recorded when this is dropped.
@@ -119,7 +120,7 @@ impl Record {
         self.inner.lock().verb
     }
 
-    /// Sets who sent it.
+    /// Sets the caller of the request.
     pub(crate) fn set_authenticated(&self, token: &VerifiedToken) {
         let identity = &token.identity;
         let extra = [
@@ -137,7 +138,7 @@ impl Record {
         inner.event.impersonated_user = identity.is_impersonated.then(|| user_of(identity));
     }
 
-    /// Sets what it asks the cluster for.
+    /// Sets the action that the request asks of the cluster.
     pub(crate) fn set_asked(&self, kube: &KubeRequest) {
         let mut inner = self.inner.lock();
         inner.verb = Some(kube.verb());
@@ -167,7 +168,8 @@ impl Record {
         }
     }
 
-    /// Sets the head of its answer. With `goes_on`, the rest of the answer takes as long as it takes.
+    /// Sets the head of its response. With `goes_on`, the rest of the response has no time limit
+    /// here.
     pub(crate) fn answered(&self, code: u16, error: Option<&ApiError>, goes_on: bool) {
         let mut inner = self.inner.lock();
         let status = error.map(ApiError::status);
@@ -180,7 +182,7 @@ impl Record {
         if let Some(error) = error.filter(|error| error.reason() == Reason::Forbidden) {
             let message = clean(&error.status().message, MAX_TEXT_BYTES);
             let annotations = &mut inner.event.annotations;
-            // The cluster may have carried out a forwarded request, whatever ended it.
+            // The cluster may have carried out a forwarded request, even if it was ended.
             if annotations.contains_key(DECISION) {
                 annotations.insert(ENDED.to_owned(), message);
             } else {
@@ -278,7 +280,7 @@ fn uri_of(path: &str) -> String {
     if path.starts_with('/') { path } else { format!("/{path}") }
 }
 
-/// A text as it is recorded: without what may be an access key or a JWT, and not longer than it may be.
+/// A text in its recorded form: shortened, and replaced if it may contain an access key or a JWT.
 fn clean(text: &str, max_bytes: usize) -> String {
     if may_have_access_key(text) || has_jwt(text) {
         return LEFT_OUT.to_owned();

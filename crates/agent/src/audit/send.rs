@@ -13,20 +13,20 @@ use tokio::time::{Instant, sleep};
 use super::Audit;
 use crate::rare_line::RareLines;
 
-/// How often records are looked for.
+/// The interval at which the queue is checked for records.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The wait after a failure: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How often the log says that records cannot be sent.
+/// The interval at which the log reports that records cannot be sent.
 const WARNING_INTERVAL: Duration = Duration::from_mins(5);
 
 /// Records that were not sent.
 static UNSENT: RareLines = RareLines::new();
 
-/// Sends records as they come. It returns never.
+/// Sends records when they are in the queue. It never returns.
 pub(crate) async fn send(audit: Arc<Audit>, mut client: Client, cluster: String) {
     let (mut pause, mut warned): (Duration, Option<Instant>) = (FIRST_PAUSE, None);
     loop {
@@ -46,7 +46,7 @@ pub(crate) async fn send(audit: Arc<Audit>, mut client: Client, cluster: String)
     }
 }
 
-/// Sends the oldest file. Returns whether there was one.
+/// Sends the oldest file. The result is whether there was one.
 async fn send_one(audit: &Audit, client: &mut Client, cluster: &str) -> anyhow::Result<bool> {
     let Some(segment) = audit.queue.oldest().await else { return Ok(false) };
     let (items, corrupt) = audit.queue.read(segment).await?;
@@ -65,8 +65,9 @@ async fn send_one(audit: &Audit, client: &mut Client, cluster: &str) -> anyhow::
     Ok(true)
 }
 
-/// Sends records, and returns those that the central server does not take. It refuses lists as a whole: of one that
-/// it refuses, each half is sent on its own, so that one record keeps no other from it.
+/// Sends records, and returns those that the central server rejects. The server rejects a list as a
+/// whole. Each half of a rejected list is then sent separately, so that one bad record does not
+/// block the others.
 async fn send_all(
     client: &mut Client,
     cluster: &str,

@@ -1,4 +1,4 @@
-//! An agent against a central server of the test's own: its watches, and what it does without them.
+//! An agent with the test's own central server: its watches, and its behaviour without them.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -48,7 +48,7 @@ impl http_body::Body for Events {
 struct Answers {
     /// The next watch of each part. Without one, a watch is refused.
     watches: HashMap<&'static str, Lines>,
-    /// Does it know no watch, so that it answers as to a GET?
+    /// Whether it knows no watch, so that it responds as to a GET.
     is_old: bool,
     whole: Value,
 }
@@ -132,7 +132,7 @@ impl Scene {
         Self { answers, state, seconds, changes, _kept: kept, _tasks: tasks }
     }
 
-    /// An agent whose watches have brought both parts, and what sends the next events of each.
+    /// An agent with both parts from its watches, and the senders of the next events of each part.
     async fn watching() -> (Self, Spec, [mpsc::UnboundedSender<Value>; 2]) {
         let (tokens, of_tokens) = mpsc::unbounded_channel();
         let (places, of_places) = mpsc::unbounded_channel();

@@ -18,7 +18,7 @@ use crate::certificate::Certificate;
 use crate::state_dir::StateDir;
 use crate::testing::{Scene, claims, read};
 
-/// A listener of a scene's agent, and who trusts it.
+/// A listener of a scene's agent, and the settings of a client that trusts it.
 struct Listening {
     address: SocketAddr,
     tls: TlsConnector,
@@ -133,7 +133,7 @@ async fn a_connection_that_brings_invalid_tokens_again_and_again_is_closed() {
         assert_eq!(read(guessing.send_request(of_nobody()).await.unwrap()).await.0, 401);
         assert_eq!(read(known.send_request(of_nobody()).await.unwrap()).await.0, 401);
     }
-    // It says nothing about those who have shown a valid one.
+    // The limit does not apply to connections that have sent a valid token.
     while guessing.ready().await.is_ok() {
         tokio::task::yield_now().await;
     }

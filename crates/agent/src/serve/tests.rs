@@ -1,4 +1,4 @@
-//! Requests to an agent, with a JWT each, and what they are answered with.
+//! Requests to an agent, with a JWT each, and the responses to them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,7 @@ async fn a_401_is_marked_when_it_is_a_workloads_and_only_then() {
         (StatusCode::UNAUTHORIZED, BY_PROXY, claims(), 401, true),
         (StatusCode::UNAUTHORIZED, POD, claims(), 502, false),
         (StatusCode::OK, BY_PROXY, claims(), 200, false),
-        // The agent's own, whatever its upstream would say.
+        // A 401 of the agent itself, regardless of the upstream.
         (StatusCode::UNAUTHORIZED, BY_PROXY, bad, 401, false),
     ] {
         *scene.answer.lock() = (code, "{}".to_owned());
@@ -272,8 +272,8 @@ async fn failed_authentications_do_not_fill_the_queue() {
     assert_eq!(scene.agent.audit.lost(), 40);
 }
 
-/// These need no token, and the central server rejects a list with a record whose verb is no word, or that
-/// has no path.
+/// These requests need no token. The central server rejects a list with a record that has an
+/// invalid verb or no path.
 #[tokio::test]
 async fn the_central_server_accepts_the_record_of_any_unauthenticated_request() {
     let scene = Scene::new().await;
@@ -384,12 +384,12 @@ async fn what_the_gateway_has_opened_goes_on_after_its_token_and_nothing_else_wi
     assert!(!outlives_its_token(&mut scene, &says).await, "a watch ends with its token");
     says.platform.gateway_session = true;
     assert!(outlives_its_token(&mut scene, &says).await);
-    // A second request with a stolen token gets no more than with any other.
+    // A second request with a stolen token gets nothing beyond any other request.
     assert!(!outlives_its_token(&mut scene, &says).await);
     "two".clone_into(&mut says.jti);
     assert!(outlives_its_token(&mut scene, &says).await, "each has its own");
 
-    // A revocation ends it, as it ends everything.
+    // A revocation ends it, as it ends every request.
     scene.holds.send_replace(true);
     "three".clone_into(&mut says.jti);
     let mut client = scene.client().await;

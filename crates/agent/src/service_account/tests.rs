@@ -44,7 +44,7 @@ impl Directory {
     }
 }
 
-/// A certificate of an authority of its own.
+/// A certificate of a separate authority.
 fn certificate() -> Arc<Certificate> {
     let home = tempfile::tempdir().unwrap();
     let dir = StateDir::open(home.path()).unwrap();
@@ -54,7 +54,7 @@ fn certificate() -> Arc<Certificate> {
     Certificate::prepare(&dir, vec!["127.0.0.1".to_owned()], now).unwrap()
 }
 
-/// Starts a cluster whose answers are the credentials of the requests.
+/// Starts a cluster that answers each request with its credential.
 async fn cluster(certificate: &Arc<Certificate>) -> SocketAddr {
     let tls = TlsAcceptor::from(certificate.clone().server_config().unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -12,10 +12,10 @@ use crate::conditions;
 use crate::state::State;
 use crate::tunnel_pool::{Failure, Pool, Summary};
 
-/// How often the state is looked at. A short interruption is not written.
+/// The interval at which the state is checked. A short interruption is not written.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Writes the condition again and again when it changes. Never returns.
+/// Writes the condition when it changes. It never returns.
 pub(crate) async fn report(
     pool: Arc<Pool>,
     state: Arc<State>,

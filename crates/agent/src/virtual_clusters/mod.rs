@@ -27,8 +27,9 @@ use self::secret::{NoRoute, ResolvedRoute};
 pub use self::service::ClusterDomain;
 use crate::rare_line::RareLines;
 
-/// The most virtual clusters whose Secrets are tracked. A further one replaces the one that was unused for the longest
-/// time, if that is at least [`MIN_TRACKED_TIME`]. So one caller with many targets does not evict those of others.
+/// The maximum number of virtual clusters with tracked Secrets. A further one replaces the one that
+/// was unused for the longest time, if that is at least [`MIN_TRACKED_TIME`]. So one caller with
+/// many targets does not evict those of others.
 const MAX_TRACKED: usize = 512;
 const MIN_TRACKED_TIME: Duration = Duration::from_secs(10);
 
@@ -74,7 +75,7 @@ pub(crate) struct VirtualClusters {
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// A virtual cluster whose Secret is tracked.
+/// A virtual cluster with a tracked Secret.
 struct Tracked {
     place: VirtualClusterRef,
     found: watch::Sender<RouteState>,
@@ -93,7 +94,7 @@ enum RouteState {
     Unavailable(NoRoute),
 }
 
-/// The route of one request. While it is there, the virtual cluster is tracked.
+/// The route of one request. While it exists, the virtual cluster is tracked.
 #[derive(Clone)]
 pub(crate) struct VirtualClusterRoute {
     tracked: Arc<Tracked>,
@@ -174,12 +175,12 @@ impl VirtualClusters {
         Some(tracked)
     }
 
-    /// Stops tracking a virtual cluster that was not used lately. `tracked` is the only reference besides that
-    /// in the map then.
+    /// Stops tracking a virtual cluster that was not used recently. `tracked` is then the only
+    /// reference, apart from the one in the map.
     fn remove_if_idle(&self, tracked: &Arc<Tracked>) {
         let mut all = self.tracked.lock();
         let is_idle = tracked.used_at.lock().elapsed() >= IDLE_TIMEOUT;
-        // In its place, there may be another one since.
+        // By now, its place in the map may have another entry.
         let is_it = all.get(&tracked.place).is_some_and(|one| Arc::ptr_eq(one, tracked));
         if is_it && is_idle && Arc::strong_count(tracked) <= 2 {
             all.remove(&tracked.place);
@@ -187,10 +188,10 @@ impl VirtualClusters {
     }
 }
 
-/// Changes of routes. A tenant can change the Secret of a virtual cluster again and again.
+/// Changes of routes. A tenant can change the Secret of a virtual cluster repeatedly.
 static ROUTES: RareLines = RareLines::new();
 
-/// Reads the Secret of a virtual cluster again and again while it is tracked.
+/// Reads the Secret of a virtual cluster repeatedly while it is tracked.
 async fn refresh_loop(tracked: Weak<Tracked>, all: Weak<VirtualClusters>, reader: Arc<Reader>) {
     loop {
         let permit = reader.read_permit().await;

@@ -50,10 +50,11 @@ pub(super) struct ResolvedRoute {
     config: SecretText,
 }
 
-/// Why there is no route. `Display` is for callers: it has names, and nothing of what is in the Secret.
+/// The reason why there is no route. `Display` is for callers: it has names, and no data from the
+/// Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoRoute {
-    /// The cluster gives no answer; why is for the log.
+    /// The cluster does not respond. The reason is for the log.
     Silent(String),
     /// The obstacle, and further details for the log.
     Because { why: String, detail: String },

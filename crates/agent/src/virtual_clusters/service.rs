@@ -44,7 +44,8 @@ impl FromStr for ClusterDomain {
 pub(super) struct Address {
     /// The Service, and the path that the kubeconfig has.
     pub(super) url: Uri,
-    /// The name that the certificate must be for, as the kubeconfig says: whom it trusts is not changed.
+    /// The name that the certificate must have, from the kubeconfig: the trusted authorities stay
+    /// the same.
     pub(super) server_name: String,
     pub(super) addresses: UpstreamAddresses,
 }
@@ -58,9 +59,9 @@ impl Address {
     /// name of the virtual cluster: such a kubeconfig is made for a port that is forwarded there. With
     /// `allow_local`, it is dialled as it is.
     ///
-    /// A Service is dialled as `SERVICE.NAMESPACE.svc.` and the domain of the cluster, whatever follows in the
-    /// kubeconfig: no other domain can take its place. The name is absolute, so that none of the resolver's own can,
-    /// either.
+    /// A Service is dialled as `SERVICE.NAMESPACE.svc.` and the domain of the cluster. Further
+    /// labels in the kubeconfig are ignored, so no other domain can take its place. The name is
+    /// absolute, so none of the resolver's own domains can, either.
     ///
     /// # Errors
     /// When the kubeconfig names no Service of this namespace.

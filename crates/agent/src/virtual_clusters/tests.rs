@@ -1,5 +1,5 @@
-//! The ways to virtual clusters, in front of a cluster that says what the test wants; callers have a JWT. That requests
-//! get there, over TLS, is shown in the black-box tests.
+//! The routes to virtual clusters, with a cluster that responds as the test sets; callers have a
+//! JWT. The black-box tests show that requests reach virtual clusters over TLS.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -41,7 +41,7 @@ async fn time_passes() {
     resume();
 }
 
-/// Waits until there is a route, or none, which is the case when `is_it` says so.
+/// Waits until `is_it` holds for the route, or for the error if there is none.
 async fn until(
     scene: &Scene,
     is_it: impl Fn(&Result<VirtualClusterRoute, ApiError>) -> bool,
@@ -74,7 +74,8 @@ async fn the_way_follows_the_secret() {
     says(secret(&kubeconfig("https://localhost:1")));
     let first = until(&scene, Result::is_ok).await;
     assert_eq!(address(&first), Some("localhost:1"));
-    // A cluster that does not answer well takes no route away that is known; a Secret that says the same, neither.
+    // An error of the cluster does not remove a known route. A Secret with the same content does
+    // not either.
     for answer in [
         (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
         (StatusCode::OK, "no Secret".to_owned()),
@@ -174,7 +175,7 @@ async fn who_may_not_use_a_virtual_cluster_has_no_secret_read_and_who_may_learns
     }
     assert_eq!(scene.arrived.recv().await.as_deref(), Some(SECRET));
     assert!(scene.arrived.try_recv().is_err(), "a Secret is read once a second at most");
-    // A virtual cluster whose place is not said is none.
+    // A virtual cluster without a place is not usable.
     let mut nowhere = spec_of(&scene);
     nowhere.instances[0].cluster_ref.virtual_cluster.clear();
     scene.agent.state.apply_config(nowhere, NOW);

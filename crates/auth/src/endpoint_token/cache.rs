@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use foldhash::fast::RandomState;
 use zeroize::Zeroizing;
 
-use super::verifier::VerifiedToken;
+use super::claims::VerifiedToken;
 
 /// Bytes of tokens in one half of the cache. The decoded tokens take a few times as much.
 pub(super) const HALF_BYTES: usize = 1024 * 1024;
@@ -19,7 +19,7 @@ pub(super) const HALF_BYTES: usize = 1024 * 1024;
 /// Tokens in one half of the cache.
 pub(super) const HALF_TOKENS: usize = 4096;
 
-/// A token whose signature was right.
+/// A token with a valid signature.
 pub(super) struct Verified {
     /// The decoded token.
     pub(super) token: Arc<VerifiedToken>,
@@ -48,8 +48,8 @@ impl Borrow<str> for Text {
 /// Tokens by their texts, which are compared as a whole: that takes less than a digest of them.
 type Half = HashMap<Text, Arc<Verified>, RandomState>;
 
-/// Two halves: when the new one is full, it becomes the old one, and what was in that and was not used
-/// since is forgotten.
+/// A cache in two halves. When the new half is full, it becomes the old half. Entries of the
+/// previous old half that were not used since are dropped.
 #[derive(Default)]
 pub(super) struct Cache {
     new: Half,
@@ -65,7 +65,7 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// A token that was used lately.
+    /// A token in the newer half: it was used recently.
     pub(super) fn get(&self, token: &str) -> Option<&Arc<Verified>> {
         self.new.get(token)
     }
@@ -75,7 +75,7 @@ impl Cache {
         self.old.contains_key(token)
     }
 
-    /// A token that was not used lately; from now on it was.
+    /// Moves a token from the older half of the cache to the newer half.
     pub(super) fn reuse_old(&mut self, token: &str) -> Option<Arc<Verified>> {
         let (text, found) = self.old.remove_entry(token)?;
         self.add(text, found.clone());

@@ -20,7 +20,7 @@ pub struct Claims {
     pub iss: String,
     /// The name that access decisions see.
     pub sub: String,
-    /// For whom it is.
+    /// The audiences.
     pub aud: Vec<String>,
     /// When it was issued, in seconds since 1970.
     pub iat: i64,
@@ -45,14 +45,14 @@ pub struct PlatformClaims {
     /// revokes the token. The wire name is `generation`.
     #[serde(rename = "generation")]
     pub revocation_revision: u64,
-    /// The key that asked for the token, and the keys that made it.
+    /// The key that asked for the token, and the keys that created it.
     pub keys: Vec<KeyClaim>,
-    /// When the first of these keys ends, in seconds since 1970, as it was known when the token was issued:
-    /// what goes on after the token's end ends then.
+    /// The earliest expiry of these keys, in seconds since 1970, as known when the token was
+    /// issued. A request that continues after the token's expiry ends at this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys_end: Option<i64>,
-    /// Has the gateway made it for one request, of which it ends what goes on? Then `exp` is for the start of that
-    /// request alone. No caller is given such a token.
+    /// Whether the gateway issued the token for one long request. The gateway ends that request
+    /// itself, so `exp` limits only its start. No caller gets such a token.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gateway_session: bool,
     /// The User object's name, if it is a user.
@@ -103,7 +103,7 @@ pub struct ActorClaim {
     pub principal_uids: Vec<String>,
 }
 
-/// For whom a token is issued.
+/// The bearer for which a token is issued.
 #[derive(Clone, Copy, Debug)]
 pub struct Bearer<'a> {
     /// The access key of the request.
@@ -121,7 +121,7 @@ pub struct Bearer<'a> {
 pub struct Issuance {
     /// The issuer.
     pub issuer: String,
-    /// For whom it is.
+    /// The audiences.
     pub audiences: Vec<String>,
     /// The time, in seconds since 1970.
     pub issued_at: i64,
@@ -169,8 +169,8 @@ impl Bearer<'_> {
         own.into_iter().chain(of_makers).collect()
     }
 
-    /// The scopes that hold for the token: those of the key and of the keys that made it, and the
-    /// one that it is narrowed to.
+    /// The scopes that apply to the token: those of the key and of the keys that created it, and
+    /// the one that the token is narrowed to.
     pub fn scopes(&self) -> Vec<Arc<ScopeRules>> {
         let mut scopes = self.identity.scopes.clone();
         if let Some(scope) = self.scope
@@ -243,8 +243,8 @@ impl Claims {
         }
     }
 
-    /// The uids of all who may own the key that asked for the token, or a key that created it. Of a caller who
-    /// impersonates, the uids of their teams are among them, too.
+    /// The uids of all possible owners of the key that asked for the token, or of a key that
+    /// created it. If the caller impersonates, the uids of the caller's teams are included.
     pub(super) fn key_owners(&self) -> impl Iterator<Item = &str> {
         let PlatformClaims { uid, actor, dependencies, .. } = &self.platform;
         let own = actor.is_none().then_some(uid.as_str()).filter(|uid| !uid.is_empty());
@@ -252,7 +252,7 @@ impl Claims {
         own.into_iter().chain(of_actor.map(String::as_str))
     }
 
-    /// The uids of all whom it depends on: what one of them gives may change.
+    /// The uids of all subjects that the token depends on: their permissions may change.
     pub(super) fn depends_on(&self) -> impl Iterator<Item = &str> {
         let PlatformClaims { keys, uid, principal_uids, actor, dependencies, .. } = &self.platform;
         let keys = keys.iter().map(|key| key.uid.as_str());
@@ -260,5 +260,36 @@ impl Claims {
         let principals = principal_uids.iter().chain(actors).chain(dependencies);
         let principals = principals.map(String::as_str);
         keys.chain([uid.as_str()]).chain(principals)
+    }
+}
+
+/// A token that counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifiedToken {
+    /// The bearer, with the scopes that hold.
+    pub identity: Arc<Identity>,
+    /// Until when it counts, in seconds since 1970.
+    pub expires: i64,
+    /// Its id, for audit records.
+    pub token_id: String,
+    /// The claims.
+    pub claims: Claims,
+}
+
+impl VerifiedToken {
+    /// The end of the access key that asked for the token, or the earlier end of a key that created it.
+    /// It is in seconds since 1970, as known at issue; `None` for never.
+    pub fn keys_end(&self) -> Option<i64> {
+        self.claims.platform.keys_end
+    }
+
+    /// Whether the gateway issued the token for one long request, which the gateway itself ends.
+    pub fn is_for_gateway_session(&self) -> bool {
+        self.claims.platform.gateway_session
+    }
+
+    /// The name of the owner of the key that asked for the token, even if the caller impersonates.
+    pub fn owner(&self) -> &str {
+        self.claims.platform.actor.as_ref().map_or(&self.claims.sub, |actor| &actor.sub)
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Header {
     /// Extensions that the reader must understand. There are none.
     #[serde(default, skip_serializing)]
     pub(super) crit: Option<serde_json::Value>,
-    /// The type of what is in the token, if that is a token.
+    /// The type of the token's content, if the content is itself a token.
     #[serde(default, skip_serializing)]
     pub(super) cty: Option<serde_json::Value>,
 }
@@ -97,10 +97,10 @@ impl SigningKey {
         Ok(Self { id: public.kid, pair })
     }
 
-    /// The private key, to be stored sealed.
+    /// The private key. It must be stored encrypted.
     ///
     /// # Errors
-    /// [`InvalidKey`] when the library cannot write it.
+    /// [`InvalidKey`] if the library cannot encode it.
     pub fn to_pkcs8(&self) -> Result<Zeroizing<Vec<u8>>, InvalidKey> {
         let document = self.pair.to_pkcs8v1().map_err(|_| InvalidKey)?;
         Ok(Zeroizing::new(document.as_ref().to_vec()))
@@ -120,7 +120,7 @@ impl SigningKey {
     /// A signed token of at most 8 KiB, which foreign proxies pass on.
     ///
     /// # Errors
-    /// [`IssueError::TooLong`] when what it says is too much.
+    /// [`IssueError::TooLong`] if the claims are too long.
     pub fn issue(&self, claims: &Claims) -> Result<SecretText, IssueError> {
         self.issue_within(MAX_TOKEN_BYTES, claims)
     }
@@ -128,7 +128,7 @@ impl SigningKey {
     /// A signed token of at most `max_bytes`.
     ///
     /// # Errors
-    /// [`IssueError::TooLong`] when what it says is too much.
+    /// [`IssueError::TooLong`] if the claims are too long.
     pub fn issue_within(
         &self,
         max_bytes: usize,
@@ -215,8 +215,9 @@ impl Jwk {
         })
     }
 
-    /// The key ready to verify with. `None` for a key of another kind, for one that is no point on the
-    /// curve, and for one with an id that is not its own. So no key can take the place of another one.
+    /// The key, ready for verification. `None` for a key of another kind, for a key that is no
+    /// point on the curve, and for a key with an id other than its own. So no key can take the
+    /// place of another key.
     pub(super) fn parsed(&self) -> Option<ParsedPublicKey> {
         let coordinate = |text: &str| BASE64URL.decode(text).ok();
         let point = [vec![UNCOMPRESSED], coordinate(&self.x)?, coordinate(&self.y)?].concat();

@@ -20,20 +20,21 @@ pub use audience::{
     cluster_gateway_audience, member_audience, server_audience,
 };
 pub use claims::{
-    ActorClaim, Bearer, Claims, Issuance, KeyClaim, PlatformClaims, impersonation_id, keys_of,
+    ActorClaim, Bearer, Claims, Issuance, KeyClaim, PlatformClaims, VerifiedToken,
+    impersonation_id, keys_of,
 };
 pub use keys::{InvalidKey, IssueError, Jwk, JwkSet, SigningKey};
 pub use recognize::looks_like_endpoint_token;
 pub use refusal::TokenRefusal;
-pub use verifier::{VerifiedToken, Verifier};
+pub use verifier::Verifier;
 
 use crate::bearer::{MAX_TOKEN_BYTES, MAX_TUNNEL_TOKEN_BYTES};
 
 /// By how many seconds the clocks of two machines may differ.
 pub const SKEW_SECONDS: i64 = 60;
 
-/// The longest time for which a stream (exec, attach, port-forward) goes on that a token has opened,
-/// in seconds. Revocations are kept for as long after the token's end.
+/// The maximum time that a stream (exec, attach, port-forward) continues after its token has opened
+/// it, in seconds. Revocations are kept for the same time after the token's end.
 pub const MAX_SESSION_SECONDS: i64 = 8 * 60 * 60;
 
 /// The type of a token (RFC 9068 section 2.1): no other JWT is one.

@@ -10,7 +10,8 @@ pub enum TokenRefusal {
     TooLong,
     /// It is not three parts in base64url (RFC 7515 section 7.1).
     Malformed,
-    /// Its header is not what ours are: fields twice, or others than `alg`, `typ` and `kid`.
+    /// Its header is not that of Postern's tokens: a field occurs twice, or is none of `alg`, `typ`
+    /// and `kid`.
     Header,
     /// Its header has `crit`: extensions that must be understood, and there are none.
     CriticalHeader,
@@ -20,7 +21,7 @@ pub enum TokenRefusal {
     Algorithm,
     /// Its `typ` is not `at+jwt`.
     Type,
-    /// No key has its `kid`: it was dropped, or has not been heard of.
+    /// No key has its `kid`: the key was dropped, or is not known yet.
     UnknownKey,
     /// The signature is not that of the key.
     Signature,

@@ -41,13 +41,7 @@ fn key(identity: Identity) -> ResolvedKey {
     ResolvedKey {
         uid: "k-laptop".to_owned(),
         identity: Arc::new(identity),
-        lifetime: Lifetime::default(),
-        is_login: false,
-        activity: Arc::default(),
-        ancestors: Vec::new(),
-        is_session: false,
-        is_login_code: false,
-        is_command_line: false,
+        ..ResolvedKey::default()
     }
 }
 
@@ -258,7 +252,7 @@ fn cve_2023_22482_and_vault_2024_5798_issuer_audience_and_times_are_checked() {
     assert_eq!(with(&|claims| claims.nbf = NOW + 61), Err(TokenRefusal::NotYetValid));
 }
 
-/// A token, and what is wrong with it.
+/// A token, and the expected refusal.
 type Wrong = (&'static str, String, TokenRefusal);
 
 /// Good parts of a token: header, payload, and the token itself.

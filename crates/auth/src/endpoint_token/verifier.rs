@@ -11,44 +11,12 @@ use foldhash::fast::RandomState;
 use postern_meta::decode::decode_typed;
 
 use super::cache::{Cache, Verified};
-use super::claims::keys_of;
+use super::claims::{VerifiedToken, keys_of};
 use super::keys::Header;
 use super::{ALGORITHM, Claims, JwkSet, MAX_TUNNEL_TOKEN_BYTES, SKEW_SECONDS, TYPE, TokenRefusal};
-use crate::identity::Identity;
 
-/// Characters of the header of a token; ours have about 110.
+/// The maximum number of characters in the header of a token. Postern's headers have about 110.
 const MAX_HEADER_CHARS: usize = 512;
-
-/// A token that counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VerifiedToken {
-    /// The bearer, with the scopes that hold.
-    pub identity: Arc<Identity>,
-    /// Until when it counts, in seconds since 1970.
-    pub expires: i64,
-    /// Its id, for audit records.
-    pub token_id: String,
-    /// The claims.
-    pub claims: Claims,
-}
-
-impl VerifiedToken {
-    /// The end of the access key that asked for the token, or the earlier end of a key that created it.
-    /// It is in seconds since 1970, as known at issue; `None` for never.
-    pub fn keys_end(&self) -> Option<i64> {
-        self.claims.platform.keys_end
-    }
-
-    /// Whether the gateway has made it for one request, of which it ends what goes on.
-    pub fn is_for_gateway_session(&self) -> bool {
-        self.claims.platform.gateway_session
-    }
-
-    /// The name of the owner of the key that asked for the token, whomever they act as.
-    pub fn owner(&self) -> &str {
-        self.claims.platform.actor.as_ref().map_or(&self.claims.sub, |actor| &actor.sub)
-    }
-}
 
 /// The input of the checks: the public keys, and the revocations.
 #[derive(Default)]
@@ -56,7 +24,7 @@ struct Known {
     keys: HashMap<Arc<str>, Arc<ParsedPublicKey>, RandomState>,
     /// For a uid, the revision from which on a token must be.
     revocations: HashMap<String, u64, RandomState>,
-    /// It grows with each change: as long as it is the same, a token that counted still does.
+    /// It grows with each change. While it is the same, a token that was valid stays valid.
     version: u64,
 }
 
@@ -92,8 +60,8 @@ impl Verifier {
         }
     }
 
-    /// Replaces the public keys. Tokens of a key that is not among them count no more, also those that
-    /// were verified before. Keys that are not ours in form are left out.
+    /// Replaces the public keys. Tokens of other keys become invalid, even if they were verified
+    /// before. Keys that do not have Postern's format are left out.
     pub fn set_keys(&self, keys: &JwkSet) {
         let parsed = keys
             .keys
@@ -126,7 +94,7 @@ impl Verifier {
         known.version += 1;
     }
 
-    /// Checks a token, and returns who its bearer is.
+    /// Checks a token. The result has the identity of its bearer.
     ///
     /// # Errors
     /// The reason to reject it, for the log alone: the client gets the same response for all reasons.
@@ -149,7 +117,7 @@ impl Verifier {
         checked.map(|()| verified.token.clone())
     }
 
-    /// A token whose signature was verified before.
+    /// A token with a signature that was already verified.
     fn seen(&self, token: &str) -> Option<Arc<Verified>> {
         let cache = read(&self.cache);
         if let Some(verified) = cache.get(token) {
@@ -161,8 +129,8 @@ impl Verifier {
         is_old.then(|| write(&self.cache).reuse_old(token)).flatten()
     }
 
-    /// Verifies a token that was not seen before. All that is cheap comes before the signature, and
-    /// nothing that is signed is read before it.
+    /// Verifies a token that was not seen before. All cheap checks run before the signature, and no
+    /// claim is read before it.
     fn verify_signature(&self, token: &str) -> Result<Arc<Verified>, TokenRefusal> {
         let (signed, signature) = token.rsplit_once('.').ok_or(TokenRefusal::Malformed)?;
         let (header, payload) = signed.split_once('.').ok_or(TokenRefusal::Malformed)?;
@@ -222,7 +190,7 @@ impl Verifier {
         found.map(|(id, key)| (id.clone(), key.clone())).ok_or(TokenRefusal::UnknownKey)
     }
 
-    /// Checks what does not change as long as a token lives.
+    /// Checks the claims that stay the same for the lifetime of a token.
     fn check_claims(&self, claims: &Claims) -> Result<(), TokenRefusal> {
         if claims.iss != self.issuer {
             return Err(TokenRefusal::Issuer);
@@ -233,7 +201,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// Checks what can change: the time, the keys, what has been revoked.
+    /// Checks the conditions that can change: the time, the keys, and the revocations.
     fn check(&self, verified: &Verified, now_unix_seconds: i64) -> Result<(), TokenRefusal> {
         let claims = &verified.token.claims;
         if claims.exp.saturating_add(SKEW_SECONDS) <= now_unix_seconds {

@@ -125,7 +125,7 @@ fn a_query_makes_a_watch_and_names_one_object() {
     ] {
         assert_eq!(pods(query), want, "{query}");
     }
-    // Upstream authorises it without a name, whatever it selects.
+    // Kubernetes authorizes it without a name, regardless of the selector.
     let all = words("DELETE", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dx");
     assert_eq!(all, "deletecollection /v1 pods a -");
 }

@@ -14,8 +14,9 @@ use crate::kind_scope::has_namespaces;
 use crate::rbac::rule::ResourceQuery;
 use crate::scope::Location;
 
-/// The combinations of verbs, groups, resources and names that all rules together may have: each is looked at. A rule
-/// that is held at once, by an identity that may do everything, is not counted.
+/// The maximum number of combinations of verbs, groups, resources and names of all rules together:
+/// each is checked. A rule that is held at once, by an identity that may do everything, is not
+/// counted.
 pub const MAX_COMBINATIONS: usize = 1 << 16;
 
 /// How many rules are returned of those that are not held.
@@ -26,7 +27,8 @@ const MAX_MISSING: usize = 100;
 pub enum NotCovered {
     /// It does not hold these: at most a hundred rules.
     Missing(Vec<PolicyRule>),
-    /// The rules have more than [`MAX_COMBINATIONS`] combinations: it is not looked at what it holds of them.
+    /// The rules have more than [`MAX_COMBINATIONS`] combinations. They are not compared with the
+    /// permissions of the identity.
     TooMany,
 }
 
@@ -143,7 +145,8 @@ impl Policy {
                 || (rule.non_resource_urls.is_empty() && self.holds(identity, None, &all)))
     }
 
-    /// Does an identity hold one combination of a rule? A wildcard is held only with the wildcard.
+    /// Whether an identity has the permission of one combination of a rule. Only a wildcard covers
+    /// a wildcard.
     pub(super) fn holds(
         &self,
         identity: &Identity,
@@ -173,7 +176,8 @@ impl Policy {
         }
     }
 
-    /// Do the scopes allow a combination? One that holds everywhere, only where they allow it everywhere.
+    /// Whether the scopes allow a combination. If it holds everywhere, the scopes must allow it
+    /// everywhere.
     fn scopes_hold(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
         self.scopes_hold_at(identity, &Request::management(*attributes))
     }

@@ -1,4 +1,4 @@
-//! Why a decision is what it is.
+//! The reasons for a decision.
 
 use postern_kinds::rbac::{BoundSubject, PolicyRule};
 use postern_kinds::scope::{RuleVirtualCluster, Scope, ScopeResources, ScopeRule};
@@ -28,7 +28,7 @@ impl Policy {
         explanation
     }
 
-    /// The scopes of an identity that do not allow a request, and what they lack.
+    /// The scopes of an identity that do not allow a request, each with its missing part.
     pub fn refusing_scopes(
         &self,
         identity: &Identity,

@@ -1,10 +1,10 @@
 //! The one place where access is decided: from an immutable [`Policy`] and names, never from an
 //! object's content.
 //!
-//! A request is allowed when the identity has the right to it, by a role or without one, and every
-//! scope of its key allows it. Deny is the default, and stays it. Why a decision is what it is, and what
-//! follows from many of them together, is below: each of these equals what [`Policy::decide`] says
-//! one by one.
+//! A request is allowed when the identity has the permission, by a role or implicitly, and every
+//! scope of its key allows it. The default is always to deny. Explanations, and results that
+//! combine many decisions, are below. Each of them equals the decisions of [`Policy::decide`] one
+//! by one.
 
 use std::sync::Arc;
 
@@ -56,19 +56,19 @@ pub struct Policy {
     projects: Projects,
 }
 
-/// A change of one object that decides who may do what: its namespace, its name, and what it says now.
-/// For a namespace, the name is its own.
+/// A change of one object of the policy: its namespace, its name, and its new content. For a
+/// Namespace, the name is that of the Namespace.
 pub type NamedChange<'a> = (Option<&'a str>, &'a str, PolicyChange);
 
 /// The input of an identity's view of one kind. As long as two are equal, the identity sees the
-/// same.
+/// same objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// The objects that it may read.
     readable: Readable,
-    /// The owners whose objects it may read.
+    /// The owners with objects that it may read.
     owners: Option<DelegatedOwners>,
-    /// The identity's own: who they are, and the groups, by which grants come and go.
+    /// The identity itself. Grants depend on its name, uid and groups.
     name: String,
     uid: String,
     user: Option<String>,
@@ -99,7 +99,7 @@ impl Policy {
     }
 
     /// The next snapshot, after these changes. The cost of a change of a binding is that of its
-    /// subjects and its role; a change of a role costs as much for each binding that names it.
+    /// subjects and its role. A change of a role has this cost for each binding that names it.
     #[must_use]
     pub fn with(&self, changes: &[NamedChange<'_>]) -> Self {
         let mut next = self.clone();
@@ -128,8 +128,8 @@ impl Policy {
         }
     }
 
-    /// Can a change make another policy of this one? `false` is certain: most changes of an object leave its
-    /// owner alone.
+    /// Whether a change can alter this policy. `false` is certain: most changes of an object do not
+    /// alter its owner.
     pub fn is_changed_by(&self, (namespace, name, change): &NamedChange<'_>) -> bool {
         let PolicyChange::Owner(kind, uid) = change else { return true };
         let namespace = namespace.unwrap_or_default();
@@ -137,13 +137,14 @@ impl Policy {
         self.owners.owner(kind.group, kind.resource, namespace, name) != uid
     }
 
-    /// Does a binding name a user of this name, whether its role is there or not? The cost grows with the number of
-    /// bindings.
+    /// Whether a binding names a user of this name, even if its role does not exist. The cost grows
+    /// with the number of bindings.
     pub fn names_user(&self, name: &str) -> bool {
         self.index.has_subject(|subject| matches!(subject, BoundSubject::User(of) if of == name))
     }
 
-    /// Does a binding name a group by its name alone? The cost grows with the number of bindings.
+    /// Whether a binding names a group by its name alone. The cost grows with the number of
+    /// bindings.
     pub fn names_group(&self, group: &str) -> bool {
         self.index.has_subject(|subject| matches!(subject, BoundSubject::Group(of) if of == group))
     }
@@ -166,8 +167,9 @@ impl Policy {
         if allowed { Decision::Allow } else { Decision::Deny }
     }
 
-    /// Decides whether an identity may do something. For a target behind the gateway only the scopes are
-    /// asked here: the rest is the right to use the target, and what the target itself decides.
+    /// Decides whether an identity may do something. For a target behind the gateway, only the
+    /// scopes are checked here. The rest is the permission to use the target, and the decision of
+    /// the target itself.
     pub fn decide_request(&self, identity: &Identity, request: &Request<'_>) -> Decision {
         match request.target {
             RequestTarget::Management => self.decide(identity, &request.attributes),
@@ -183,7 +185,7 @@ impl Policy {
             || self.is_by_role(identity, attributes)
     }
 
-    /// Is this about an object that the identity owns? Its owner holds every verb on it.
+    /// Whether this is about an object that the identity owns. The owner holds every verb on it.
     fn is_owners(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
         self.owner_of(attributes)
             .is_some_and(|owner| identity.principal_uids.iter().any(|uid| uid == owner))
@@ -215,21 +217,22 @@ impl Policy {
         }
     }
 
-    /// Do all scopes of the identity allow this in the management API? The rights are not asked: for the
-    /// owner of an object that is new, and for rights that stand for others.
+    /// Whether all scopes of the identity allow this in the management API. The permissions
+    /// themselves are not checked. This is for the owner of a new object, and for permissions that
+    /// stand in for others.
     pub fn scopes_allow(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
         self.scopes_allow_request(identity, &Request::management(*attributes))
     }
 
-    /// Do all scopes of the identity allow this? Discovery and the like are open at every target that
-    /// the scopes reach.
+    /// Whether all scopes of the identity allow this. Discovery and similar requests are open at
+    /// every target that the scopes reach.
     pub fn scopes_allow_request(&self, identity: &Identity, request: &Request<'_>) -> bool {
         identity.scopes.is_empty()
             || identity.scopes.iter().all(|scope| self.scope_allows(scope, identity, request))
     }
 
-    /// Do all scopes of the identity name this themselves? What is open to every caller, whatever the scope of their
-    /// key, does not count.
+    /// Whether all scopes of the identity name this explicitly. Permissions that are open to every
+    /// caller, regardless of scope, do not count.
     pub fn scopes_name(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
         let (request, holder) = (Request::management(*attributes), identity.scope_holder());
         identity.scopes.iter().all(|scope| scope.allows(&request, &holder, &self.projects))
@@ -241,8 +244,9 @@ impl Policy {
                 && scope.reaches(request.target))
     }
 
-    /// Is a requirement met: does the identity have any one of its rights, and by a role where that is
-    /// required? Rights that it holds as the owner of what it writes, only its scopes can refuse.
+    /// Whether a requirement is met: the identity has one of the permissions, by a role where that
+    /// is required. If the identity has them as the owner of the written object, only its scopes
+    /// are checked.
     pub fn satisfies(&self, identity: &Identity, required: &RequiredRight) -> bool {
         required.any_of().any(|right| {
             let attributes = right.into();
@@ -257,9 +261,9 @@ impl Policy {
         })
     }
 
-    /// Does an identity have a permission on the owner of an object, as a permission to do `request` to
-    /// the object? A later user or team with the same name does not get the owner's permissions on
-    /// itself. The scopes are asked about the request itself.
+    /// Whether an identity has a permission on the owner of an object that allows `request` on the
+    /// object. A later user or team with the same name does not get the owner's permissions on
+    /// itself. The scopes are checked for the request itself.
     pub fn has_delegated(
         &self,
         identity: &Identity,
@@ -274,8 +278,9 @@ impl Policy {
             && self.scopes_allow(identity, request)
     }
 
-    /// Can the identity have rights on single objects that it does not have on the collection? If
-    /// not, a list is refused; otherwise it has the objects that the identity may read.
+    /// Whether the identity can have permissions on single objects that it does not have on the
+    /// collection. If not, a list is denied. Otherwise the list has the objects that the identity
+    /// may read.
     pub fn may_hold_single_objects(&self, identity: &Identity) -> bool {
         !identity.is_scoped() && identity.is_in(AUTHENTICATED_GROUP)
     }
@@ -301,8 +306,9 @@ impl Policy {
         }
     }
 
-    /// Is what an identity holds of a kind the very same in a newer snapshot? A quick answer: `true` is
-    /// certain, and after `false` the two may still be equal. The identity itself must not have changed.
+    /// Whether the sources of an identity's permissions on a kind are the same in a newer snapshot.
+    /// This is a quick check: `true` is certain, and after `false` the permissions may still be
+    /// equal. The identity itself must not have changed.
     pub fn same_sources(
         &self,
         newer: &Self,
@@ -327,7 +333,8 @@ impl Policy {
             || scopes_can_match(identity, None, group, resource))
     }
 
-    /// Can every scope of the identity allow a verb on some object of a kind? If not, a list is refused.
+    /// Whether every scope of the identity can allow a verb on some object of a kind. If not, a
+    /// list is denied.
     pub fn scope_can_match(
         &self,
         identity: &Identity,

@@ -1,6 +1,7 @@
-//! What the scopes of a key leave of a rule: the rule, cut down to what entries and rules of each scope name.
+//! Narrows a rule to the parts that the scopes of a key name.
 //!
-//! The results are candidates. Their author checks each combination, so a candidate may be too wide, and never decides.
+//! The results are candidates. The user of a candidate checks each combination. So a candidate may
+//! be too wide, and never decides.
 
 use postern_kinds::MANAGEMENT_V1;
 use postern_kinds::rbac::{ALL, PolicyRule};
@@ -52,7 +53,7 @@ impl Policy {
         Narrowed { parts, is_complete }
     }
 
-    /// What a scope names in a namespace, and without one.
+    /// The rules that a scope names in a namespace, and without one.
     fn rules_of_scope(
         &self,
         scope: &ScopeRules,
@@ -106,7 +107,7 @@ fn rules_of_cli(holder: &Holder<'_>) -> Vec<PolicyRule> {
     rules
 }
 
-/// What a rule of a scope names in a namespace.
+/// The rules that a rule of a scope names in a namespace.
 fn rules_of_rule(rule: &ScopeRule, namespace: &str) -> Vec<PolicyRule> {
     let reaches = rule.request_targets.is_empty()
         || rule.request_targets.iter().any(|target| target == MANAGEMENT);
@@ -189,7 +190,7 @@ fn expand_subresources(rule: &mut PolicyRule) -> bool {
     !patterns.is_empty()
 }
 
-/// What the entries of two lists have in common, pair by pair.
+/// The common entries of two lists, pair by pair.
 fn in_both(
     one: &[String],
     other: &[String],

@@ -33,7 +33,7 @@ pub enum Readable {
 }
 
 impl Readable {
-    /// Is this object one of them? The namespace is empty where there is none.
+    /// Whether this object is one of them. The namespace is empty for an object without one.
     pub fn contains(&self, namespace: &str, name: &str) -> bool {
         match self {
             Self::All => true,
@@ -59,7 +59,7 @@ impl Readable {
     }
 }
 
-/// The owners on whom an identity holds a verb.
+/// The owners for which an identity holds a verb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DelegatedOwners {
     /// All users and all teams.
@@ -164,8 +164,8 @@ impl Policy {
         set
     }
 
-    /// The owners on whom an identity holds a verb, its scopes aside: those are asked about the
-    /// objects that are owned.
+    /// The owners for which an identity holds a verb, without regard to its scopes. The scopes are
+    /// checked for the owned objects.
     pub fn delegated_owners(&self, identity: &Identity, verb: &str) -> DelegatedOwners {
         let [users, teams] =
             ["users", "teams"].map(|kind| self.held(identity, verb, MANAGEMENT_V1.group, kind));
@@ -213,7 +213,7 @@ fn own_objects(identity: &Identity, verb: &str, group: &str, resource: &str) -> 
     set
 }
 
-/// Names of objects by namespace, as they come.
+/// Names of objects by namespace, in the order of the input.
 type Named<'a> = BTreeMap<&'a str, Vec<&'a str>>;
 
 /// The set of these objects. It is made faster from all of them, in order, than one by one.

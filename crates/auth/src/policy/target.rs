@@ -1,9 +1,10 @@
-//! The one decision about a request to a cluster, a virtual cluster or a space. The gateway of the
-//! central server and every agent ask it (`docs/reference/clusters.md#gateway`).
+//! The only decision about a request to a cluster, a virtual cluster or a space. The gateway of the
+//! central server and every agent use it (`docs/reference/clusters.md#gateway`).
 //!
-//! The target's own RBAC decides about the permissions inside the target. This module decides whether a
-//! request gets there at all: as which identity it would be, and whether that identity may use the
-//! target. Each scope of the key must allow it, and a request to a space must stay within that.
+//! The target's own RBAC decides about the permissions inside the target. This module decides
+//! whether a request reaches the target at all: with which identity, and whether that identity may
+//! use the target. Each scope of the key must allow the request, and a request to a space must stay
+//! within the space.
 
 use std::fmt;
 
@@ -50,15 +51,17 @@ pub struct InstanceRef<'a> {
     pub name: &'a str,
 }
 
-/// A target, and what is known of it.
+/// A target, with the known facts about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResolvedTarget<'a> {
     /// The target.
     pub target: RequestTarget<'a>,
-    /// The instance behind it. For a target of a project it is that which the path names, whether it is
-    /// there or not; for a virtual cluster by its place, the one that is there, if any.
+    /// The instance behind it. For a target of a project, it is the instance that the path names,
+    /// even if it does not exist. For a virtual cluster by its location, it is the existing
+    /// instance, if any.
     pub instance: Option<InstanceRef<'a>>,
-    /// The namespace of a space in its cluster; `None` when it is not known: then nothing gets there.
+    /// The namespace of a space in its cluster; `None` if it is unknown. No request then reaches
+    /// the space.
     pub space_namespace: Option<&'a str>,
 }
 
@@ -119,7 +122,7 @@ impl fmt::Display for TargetRefusal {
     }
 }
 
-/// As whom a request is sent to a target.
+/// The identity with which a request is sent to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardedIdentity {
     /// The user.
@@ -129,13 +132,13 @@ pub struct ForwardedIdentity {
 }
 
 impl ForwardedIdentity {
-    /// The identity that is sent on: the caller's, or the one that they impersonate. Of its groups
-    /// it has our own, `system:authenticated`, and those in `forward_groups`; never another one of the
-    /// cluster's.
+    /// The forwarded identity: the caller's, or the impersonated one. Its groups are those of
+    /// Postern, `system:authenticated`, and those in `forward_groups`, and never another group of
+    /// the cluster itself.
     ///
     /// # Errors
-    /// When it is an identity of the cluster's own, or when the caller has asked for a part of an
-    /// impersonated one that is not sent on.
+    /// If it is an identity of the cluster itself, or if the caller requested a part of an
+    /// impersonated identity that is not forwarded.
     pub fn of(
         identity: &Identity,
         wanted: Option<&Impersonation>,
@@ -161,8 +164,8 @@ impl ForwardedIdentity {
         Ok(Self { user: identity.name.clone(), groups })
     }
 
-    /// The headers of an impersonation of it, and nothing else; `None` when a name cannot be a
-    /// header value, which no name of ours is.
+    /// The headers of an impersonation of it, and nothing else. `None` if a name cannot be a header
+    /// value; every name in Postern can be one.
     pub fn headers(&self) -> Option<HeaderMap> {
         const USER: HeaderName = HeaderName::from_static("impersonate-user");
         const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
@@ -216,8 +219,9 @@ impl Policy {
         }
     }
 
-    /// Does an identity hold `use` on the target, its scopes aside? Of an instance, it takes the instance's own
-    /// `use` by every path: that on its cluster is for the cluster itself, and for places without an instance.
+    /// Whether an identity holds `use` on the target, without regard to its scopes. For an
+    /// instance, every path needs `use` on the instance itself. `use` on the cluster is for the
+    /// cluster itself, and for locations without an instance.
     fn may_use(&self, identity: &Identity, place: &ResolvedTarget<'_>) -> bool {
         let holds = |resource, namespace, name| {
             let group = MANAGEMENT_V1.group;
@@ -352,8 +356,8 @@ fn with_verb<'a>(attributes: Attributes<'a>, verb: &'a str) -> Attributes<'a> {
     }
 }
 
-/// Does a request stay within its target? Only a space has a border: its namespace, a look at that
-/// Namespace, reviews, and what describes the API.
+/// Whether a request stays within its target. Only a space has a border. Inside are its namespace,
+/// a read of that Namespace, reviews, and the descriptions of the API.
 fn is_within(place: &ResolvedTarget<'_>, attributes: &Attributes<'_>, is_upgrade: bool) -> bool {
     if !matches!(place.target, RequestTarget::ProjectSpace { .. }) {
         return true;

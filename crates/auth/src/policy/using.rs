@@ -1,5 +1,5 @@
-//! The holders of `use` on clusters and instances, without a scan of all bindings, and the objects whose holders a
-//! policy change can affect.
+//! The holders of `use` on clusters and instances, without a scan of all bindings. It also finds
+//! the objects for which a policy change can affect these holders.
 //!
 //! The configuration of an agent lists the holders of `use` on thousands of objects. It is not rebuilt when an
 //! unrelated access rule changes.
@@ -16,8 +16,8 @@ use crate::rbac::rule::ResourceQuery;
 use crate::rbac::use_changes::{USE, UseChange};
 
 impl Policy {
-    /// The objects whose holders of `use` were affected by the change that made this snapshot. They are
-    /// clusters and instances. A first snapshot has none.
+    /// The objects for which the change that made this snapshot affected the holders of `use`. They
+    /// are clusters and instances. A first snapshot has none.
     pub fn use_changes(&self) -> &[UseChange] {
         self.index.use_changes.all()
     }

@@ -13,7 +13,7 @@ use crate::implicit_rights::{self, KEY_VERBS, OWN_VERBS};
 /// A subject that has a permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhoCan {
-    /// Whom a binding names: a user name, a group, or the user or team of a uid.
+    /// The subject in a binding: a user name, a group, or the user or team of a uid.
     Subject(BoundSubject),
     /// The user of this name.
     User(String),
@@ -31,9 +31,9 @@ pub enum WhoCan {
 /// A subject that has a permission, and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grantee {
-    /// Who.
+    /// The subject.
     pub who: WhoCan,
-    /// Through what.
+    /// The source of its permission.
     pub source: Source,
 }
 
@@ -87,7 +87,7 @@ impl Policy {
     }
 }
 
-/// The users and teams whom this concerns themselves, and who may do it.
+/// The users and teams that have the permission because the request is about themselves.
 fn themselves(attributes: &Attributes<'_>) -> Vec<WhoCan> {
     let Attributes::Resource { verb, group, resource, subresource, namespace, name } = *attributes
     else {

@@ -1,5 +1,5 @@
-//! Since which revision each name means the identity that it means now. A caller who impersonates a name reads the past
-//! only as who that was then.
+//! The revision since which each name means its present identity. A caller that impersonates a name
+//! can read past versions only back to this revision.
 
 use std::collections::HashMap;
 

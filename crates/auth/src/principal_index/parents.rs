@@ -9,8 +9,8 @@ use super::{MAX_ANCESTORS, PrincipalIndex};
 const MAX_ANCESTORS_OF_PARENT: usize = MAX_ANCESTORS / 2;
 
 impl PrincipalIndex {
-    /// The uid of the key of a name, if it is of this owner and can be the parent of a key: it does not end with that key,
-    /// and with at most [`MAX_ANCESTORS_OF_PARENT`] others.
+    /// The uid of the key with this name, if the key has this owner and can be the parent of a key.
+    /// It must not end with the child, and end with at most [`MAX_ANCESTORS_OF_PARENT`] other keys.
     pub(super) fn uid_of_parent(
         &self,
         name: &str,

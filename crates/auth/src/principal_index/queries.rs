@@ -3,7 +3,7 @@
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
-use postern_kinds::principal::KeyFacts;
+use postern_kinds::principal::{KeyFacts, KeyUse};
 use postern_kinds::{Owner, Principal};
 
 use super::PrincipalIndex;
@@ -52,8 +52,8 @@ impl PrincipalIndex {
         names.take(limit).cloned().collect()
     }
 
-    /// The name of the user whom access decisions know by this name: its subject, or the
-    /// object's own name.
+    /// The name of the user with this name in access decisions: its subject, or the object's own
+    /// name.
     pub fn user_known_as(&self, name: &str) -> Option<&str> {
         let by_subject = self.user_of_subject.get(name).map(String::as_str);
         by_subject.or_else(|| {
@@ -62,7 +62,7 @@ impl PrincipalIndex {
         })
     }
 
-    /// The user or team with a uid under a name, if it is there.
+    /// Whether a user or team with this uid exists under the name.
     pub fn is_principal(&self, principal: Principal<'_>, uid: &str) -> bool {
         use postern_kinds::Principals as _;
         self.uid(principal).is_some_and(|known| known == uid)
@@ -83,8 +83,8 @@ impl PrincipalIndex {
         (!uid.is_empty() && identity.uid == uid).then_some(identity)
     }
 
-    /// The key of this name, if what was asked for with it goes on after it expires or is deleted: an enabled
-    /// key of type `Login` that does not end with another key.
+    /// The key of this name, if work that was requested with it continues after it expires or is
+    /// deleted. This is an enabled key of type `Login` that does not end with another key.
     pub fn key_that_outlives_its_end(&self, name: &str) -> Option<&KeyFacts> {
         self.keys.get(name).filter(|key| {
             key.is_login
@@ -110,13 +110,13 @@ impl PrincipalIndex {
         self.users.len()
     }
 
-    /// How many users are in a team; `None` when there is no such team.
+    /// How many users are in a team; `None` if the team does not exist.
     pub fn team_size(&self, team: &str) -> Option<usize> {
         self.teams.get(team).map(|team| team.users.len())
     }
 
-    /// How many users are in a group: all, or those who are in it themselves or through a
-    /// team. The cost grows with the number of users and of members of teams.
+    /// The number of users in a group: all users, or the members of the group, directly or through
+    /// a team. The cost grows with the number of users and of members of teams.
     pub fn users_in_group(&self, group: &str) -> usize {
         if group == ALL_USERS_GROUP {
             return self.users.len();
@@ -142,7 +142,7 @@ impl PrincipalIndex {
         policy: &Policy,
     ) -> Result<Arc<ResolvedKey>, Refusal> {
         let key = self.identify_any(digest, now_unix_seconds, policy)?;
-        if key.is_login_code && key.is_command_line { Err(Refusal::Unknown) } else { Ok(key) }
+        if key.used_as == KeyUse::CommandLineCode { Err(Refusal::Unknown) } else { Ok(key) }
     }
 
     /// The code of a login of the command line. All other keys are unknown here. The caller ensures that it does nothing
@@ -157,25 +157,35 @@ impl PrincipalIndex {
         policy: &Policy,
     ) -> Result<Arc<ResolvedKey>, Refusal> {
         let key = self.identify_any(digest, now_unix_seconds, policy)?;
-        if key.is_login_code && key.is_command_line { Ok(key) } else { Err(Refusal::Unknown) }
+        if key.used_as == KeyUse::CommandLineCode { Ok(key) } else { Err(Refusal::Unknown) }
     }
 
     /// Whether a key is a session of the console.
     pub fn is_session(&self, name: &str) -> bool {
-        self.keys.get(name).is_some_and(|key| key.is_session)
+        self.keys.get(name).is_some_and(|key| key.used_as.is_session())
     }
 
     /// The names of the keys of the command line to which the session with this uid has consented.
     pub fn command_lines_of(&self, uid: &str) -> impl Iterator<Item = &str> {
         let made = self.children_of.get(uid).into_iter().flatten().map(String::as_str);
-        made.filter(|name| self.keys.get(*name).is_some_and(|key| key.is_command_line))
+        made.filter(|name| self.keys.get(*name).is_some_and(|key| key.used_as.is_command_line()))
     }
 
-    /// How many sessions the key with this uid has begun that have not ended at a time, in seconds since 1970.
+    /// How many sessions of the key with this uid have not ended at a time, in seconds since 1970.
     pub fn session_count(&self, key_uid: &str, now_unix_seconds: i64) -> usize {
         let made = self.children_of.get(key_uid).into_iter().flatten();
         let is_open = |name: &&String| !self.has_ended_before(name, now_unix_seconds);
         made.filter(|name| self.is_session(name)).filter(is_open).count()
+    }
+
+    /// How many sessions an owner has that have not ended at a time, in seconds since 1970, with the logins of the command
+    /// line. A login by a connector does not count.
+    pub fn all_session_count(&self, owner: &Owner, now_unix_seconds: i64) -> usize {
+        self.count_keys(owner, |name, key| {
+            key.used_as.is_session()
+                && key.connector.is_none()
+                && !self.has_ended_before(name, now_unix_seconds)
+        })
     }
 
     /// How many logins an owner has by the connector with this uid that have not ended at a time, in seconds since 1970.
@@ -188,18 +198,22 @@ impl PrincipalIndex {
         })
     }
 
-    /// How many access keys of an owner count for the owner's limit at a time, in seconds since 1970: those that were not
-    /// made by a login, and are no session. Keys of workloads count until they have ended.
+    /// The number of access keys that count for the limit of an owner at a time (seconds since
+    /// 1970). Keys of logins and sessions do not count. Keys of workloads count until they have
+    /// ended.
     pub fn key_count(&self, owner: &Owner, now_unix_seconds: i64) -> usize {
         self.count_keys(owner, |name, key| {
             let is_live = || !self.has_ended_before(name, now_unix_seconds);
-            !key.is_session && key.connector.is_none() && (key.workload_uid.is_none() || is_live())
+            !key.used_as.is_session()
+                && key.connector.is_none()
+                && (key.workload_uid.is_none() || is_live())
         })
     }
 
-    /// Whether a user has a login by the connector with this uid besides the key with a uid, which is enabled and has not
-    /// ended at a time, in seconds since 1970. A login of an earlier user of the same name does not count, nor one with an
-    /// identity that the user is no longer linked with.
+    /// Whether a user has another login by the connector with this uid, apart from the key with
+    /// `key_uid`. The other login must be enabled and not have ended at a time (seconds since
+    /// 1970). A login of an earlier user of the same name does not count. Neither does a login with
+    /// an identity that the user is no longer linked with.
     pub fn has_other_login(
         &self,
         user: &str,

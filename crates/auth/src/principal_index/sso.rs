@@ -1,4 +1,5 @@
-//! Connectors, and what users, teams and keys have of them: identities at providers, groups, and logins.
+//! Connectors, and the data of users, teams and keys from them: identities at providers, groups,
+//! and logins.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,28 +16,29 @@ pub(super) struct SsoIndex {
     connectors: BTreeMap<String, ConnectorFacts>,
     /// The keys that a connector made, by the name of the connector.
     keys: HashMap<String, BTreeSet<String>>,
-    /// The users who have groups of a connector, by its name.
+    /// The users with groups of a connector, by its name.
     users: HashMap<String, BTreeSet<String>>,
-    /// The users who have a group.
+    /// The users with a group.
     users_in: HashMap<String, BTreeSet<String>>,
     /// The teams that a group is in, each with the uid of the group's connector; `None` if the name alone counts.
     teams_with: HashMap<String, BTreeMap<String, Option<String>>>,
     /// The user of an issuer and a subject.
     user_of: HashMap<(String, String), String>,
-    /// The users who have groups, by the time at which a provider has confirmed them.
+    /// The users with groups, by the time at which a provider confirmed the groups.
     confirmed: BTreeSet<(i64, String)>,
     /// Groups that were confirmed before this time do not count, in seconds since 1970.
     oldest: i64,
 }
 
 impl SsoIndex {
-    /// Whether a connector is there with this uid, and enabled.
+    /// Whether a connector exists with this uid, and is enabled.
     pub(super) fn is_enabled(&self, connector: &ConnectorRef) -> bool {
         let known = self.connectors.get(&connector.name);
         known.is_some_and(|known| known.uid == connector.uid && !known.disabled)
     }
 
-    /// The groups of a user that count: those that are recent enough, of connectors that are there and enabled.
+    /// The groups of a user that count: those that are recent enough, of existing and enabled
+    /// connectors.
     pub(super) fn groups_of<'a>(&'a self, user: &'a UserFacts) -> impl Iterator<Item = &'a str> {
         self.confirmed_groups(user).map(|(group, _)| group)
     }
@@ -65,8 +67,8 @@ impl SsoIndex {
         without_groups(old) == without_groups(new) && self.groups_of(old).eq(self.groups_of(new))
     }
 
-    /// Sets the time since which groups must have been confirmed to count. Returns the users whose groups begin or
-    /// cease to count.
+    /// Sets the time since which groups must have been confirmed to count. The result is the users
+    /// for which groups begin or cease to count.
     fn set_oldest(&mut self, oldest: i64) -> Vec<String> {
         let (from, to) = (self.oldest.min(oldest), self.oldest.max(oldest));
         self.oldest = oldest;
@@ -91,7 +93,7 @@ impl SsoIndex {
         teams.filter(move |(_, uid)| trusts(uid)).map(|(team, _)| team.as_str())
     }
 
-    /// The users who have one of these groups, whether it counts or not.
+    /// The users with one of these groups, even if it does not count.
     pub(super) fn users_with(&self, groups: &[String]) -> BTreeSet<String> {
         groups.iter().filter_map(|group| self.users_in.get(group)).flatten().cloned().collect()
     }
@@ -101,7 +103,7 @@ impl SsoIndex {
         self.keys.get(connector).into_iter().flatten()
     }
 
-    /// The users who have groups of a connector.
+    /// The users with groups of a connector.
     pub(super) fn users_of(&self, connector: &str) -> impl Iterator<Item = &String> {
         self.users.get(connector).into_iter().flatten()
     }
@@ -149,7 +151,7 @@ impl SsoIndex {
         }
     }
 
-    /// Replaces the groups whose members are in a team.
+    /// Replaces the groups that give membership in a team.
     pub(super) fn set_team(
         &mut self,
         name: &str,
@@ -176,14 +178,15 @@ impl SsoIndex {
 }
 
 impl PrincipalIndex {
-    /// The name of the user who has an identity at a provider.
+    /// The name of the user that is linked with an identity at a provider.
     pub fn user_of_identity(&self, issuer: &str, subject: &str) -> Option<&str> {
         let identity = (issuer.to_owned(), subject.to_owned());
         self.sso.user_of.get(&identity).map(String::as_str)
     }
 
-    /// The users with an identity of an issuer whose name in access decisions does not begin with the connector: those from
-    /// before logins named them so, and those that an administrator linked. Sorted.
+    /// The users with an identity of an issuer, if their name in access decisions has no prefix
+    /// with the connector. These are users from before logins used the prefix, and users that an
+    /// administrator linked. Sorted.
     pub fn users_without_prefix(&self, issuer: &str, connector: &str) -> BTreeSet<&str> {
         let of_issuer = self.sso.user_of.iter().filter(|((of, _), _)| of == issuer);
         let has_prefix = |user: &&str| {
@@ -193,7 +196,7 @@ impl PrincipalIndex {
         of_issuer.map(|(_, user)| user.as_str()).filter(|user| !has_prefix(user)).collect()
     }
 
-    /// The teams whose members are in one of these groups of the connector with this uid.
+    /// The teams that have the members of one of these groups of the connector with this uid.
     pub fn teams_with_groups<'a>(
         &'a self,
         groups: &[String],
@@ -232,7 +235,7 @@ impl PrincipalIndex {
         }
     }
 
-    /// Whether a connector is there with this uid, and enabled.
+    /// Whether a connector exists with this uid, and is enabled.
     pub fn is_connector_enabled(&self, connector: &ConnectorRef) -> bool {
         self.sso.is_enabled(connector)
     }

@@ -1,8 +1,9 @@
-//! The principal index: what it resolves, and that it is right after any sequence of changes.
+//! Tests of the principal index: its results, and that they are right after any sequence of
+//! changes.
 
 use proptest::prelude::*;
 
-use postern_kinds::principal::{ConnectorFacts, ConnectorRef, Lifetime, SsoGroups};
+use postern_kinds::principal::{ConnectorFacts, ConnectorRef, KeyUse, Lifetime, SsoGroups};
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
 use postern_kinds::scope::{Scope, ScopeProject};
 
@@ -34,19 +35,8 @@ fn key(name: &str, owner: Owner) -> KeyFacts {
         uid: format!("uid-{name}"),
         owner: Some(owner),
         owner_uid: owner_uid.to_owned(),
-        groups: Vec::new(),
-        disabled: false,
         lifetime: Lifetime { created_unix_seconds: NOW - 100, ..Lifetime::default() },
-        is_login: false,
-        scope: None,
-        maker: None,
-        parent_uid: None,
-        is_session: false,
-        is_login_code: false,
-        is_command_line: false,
-        workload_uid: None,
-        connector: None,
-        identity: None,
+        ..KeyFacts::default()
     }
 }
 
@@ -196,7 +186,7 @@ fn a_use_extends_a_ttl_after_last_activity_and_is_kept_when_the_key_changes() {
         Some(NOW + 300)
     );
     assert_eq!(principals.last_activity("k", "uid-k"), Some(NOW));
-    // A stored use that is older than what is known changes nothing.
+    // A stored use that is older than the known use changes nothing.
     principals.set_last_activity("k", "uid-k", NOW - 50);
     assert_eq!(principals.last_activity("k", "uid-k"), Some(NOW));
     assert_eq!(principals.activities().collect::<Vec<_>>(), [("k", "uid-k", NOW)]);
@@ -473,7 +463,8 @@ fn a_key_adds_no_groups_that_its_scoped_maker_does_not_have_now() {
     assert_eq!(added(&without), "of-maker", "the user has lost the group");
     without.set_key("k", Some(scoped(&[])));
     assert_eq!(added(&without), "", "the maker has lost the group");
-    // A maker without a scope, which impersonated, gives what the impersonated identity could give.
+    // A maker without a scope, which impersonated, gives the groups that the impersonated identity
+    // could give.
     without.set_key("k", Some(key("k", ada())));
     assert_eq!(added(&without), "ops of-maker deployers other");
 }
@@ -645,14 +636,12 @@ fn a_change_of_a_team_is_resolved_one_owner_at_a_time() {
 /// A session of ada that ends after 60 seconds without a use, and a key of the command line that it allowed.
 fn session_with_command_line(is_code: bool) -> PrincipalIndex {
     let mut principals = principals();
-    let mut session = KeyFacts { is_session: true, ..key("k", ada()) };
+    let mut session = KeyFacts { used_as: KeyUse::Session, ..key("k", ada()) };
     session.lifetime.ttl_seconds = 1000;
     session.lifetime.idle_seconds = 60;
     principals.set_key("k", Some(session));
     let cli = KeyFacts {
-        is_session: true,
-        is_command_line: true,
-        is_login_code: is_code,
+        used_as: if is_code { KeyUse::CommandLineCode } else { KeyUse::CommandLine },
         maker: made_by("uid-k"),
         ..key("cli", ada())
     };
@@ -689,12 +678,8 @@ fn a_login_of_the_command_line_that_ends_before_its_session_acts_as_itself() {
     let policy = Policy::default();
     for (ttl_seconds, name) in [(0, "k"), (999, "cli"), (1000, "k"), (2000, "k")] {
         let mut principals = session_with_command_line(false);
-        let mut cli = KeyFacts {
-            is_session: true,
-            is_command_line: true,
-            maker: made_by("uid-k"),
-            ..key("cli", ada())
-        };
+        let mut cli =
+            KeyFacts { used_as: KeyUse::CommandLine, maker: made_by("uid-k"), ..key("cli", ada()) };
         cli.lifetime.ttl_seconds = ttl_seconds;
         principals.set_key("cli", Some(cli));
         let caller = principals.identify(&digest(2), NOW, &policy).unwrap().as_caller_key(None);

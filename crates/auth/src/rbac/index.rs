@@ -1,5 +1,5 @@
 //! The holders of roles: updated change by change, and shared between snapshots. The cost of a
-//! change of one binding is that of its own subjects and role, whatever else there is.
+//! change of one binding depends only on its own subjects and role.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,10 +14,12 @@ use super::use_changes::UseChanges;
 use crate::identity::Identity;
 use crate::shared_map::SharedMap;
 
-/// So many roles and subjects are looked at before a decision is made subject by subject instead.
+/// The maximum number of roles and subjects that are checked before a decision is made subject by
+/// subject instead.
 const MAX_LOOKED_AT: usize = 32;
 
-/// An identity with so few groups and uids is asked what it holds, before it is asked who holds a role.
+/// For an identity with at most this many groups and uids, its own roles are checked before the
+/// holders of a role.
 const FEW_SUBJECTS: usize = 16;
 
 /// The bindings that name a role, by their namespace, which is empty for those that hold everywhere, and
@@ -30,7 +32,7 @@ pub(crate) struct Index {
     roles: SharedMap<PolicyKey, Arc<Role>>,
     finder: RoleFinder,
     bindings: SharedMap<PolicyKey, Arc<BindingFacts>>,
-    /// The bindings that name a role, whether it is there or not.
+    /// The bindings that name a role, even if the role does not exist.
     bindings_of: SharedMap<PolicyKey, Naming>,
     users: SharedMap<Arc<str>, Arc<SubjectGrants>>,
     groups: SharedMap<Arc<str>, Arc<SubjectGrants>>,
@@ -103,7 +105,7 @@ impl Index {
         }
     }
 
-    /// Sets that a binding names a role, or does so no more.
+    /// Sets or removes the entry that a binding names a role.
     fn set_naming(
         &mut self,
         role: PolicyKey,
@@ -193,8 +195,8 @@ impl Index {
         by_role().unwrap_or_else(by_subject)
     }
 
-    /// Does an identity hold one of the roles that allow this? `None` when it would take longer to tell
-    /// than subject by subject.
+    /// Whether an identity holds one of the roles that allow this. `None` if checking subject by
+    /// subject is faster.
     fn by_role(
         &self,
         identity: &Identity,
@@ -256,7 +258,7 @@ impl Index {
         self.bindings.values().any(|facts| facts.subjects.iter().any(&is_it))
     }
 
-    /// Every binding with its role, where that is there.
+    /// Every binding with its role, if the role exists.
     pub(crate) fn bindings(&self) -> impl Iterator<Item = (&PolicyKey, &BindingFacts, &Arc<Role>)> {
         self.bindings.iter().filter_map(|(key, facts)| {
             let role = self.roles.get(&role_of(key, facts)?)?;

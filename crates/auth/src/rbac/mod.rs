@@ -1,5 +1,6 @@
-//! Roles and bindings, as Kubernetes' RBAC has them: what their rules allow ([`rule`], [`role`]),
-//! who holds which of them where ([`place`], [`index`]), and which can allow a request ([`role_finder`]).
+//! Roles and bindings, as in Kubernetes' RBAC: the permissions of their rules ([`rule`], [`role`]),
+//! the roles of each subject ([`role_grants`], [`index`]), and the roles that can allow a request
+//! ([`role_finder`]).
 //!
 //! Everything here is part of a snapshot. A change makes the next snapshot, which shares all but the
 //! changed paths with the one before. The permissions that need no role are in [`crate::implicit_rights`],

@@ -1,4 +1,4 @@
-//! A role, compiled once, and shared by everyone who holds it.
+//! A role, compiled once, and shared by all its holders.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! The roles that can allow something, found by where they are, the resource and the object's name.
+//! The roles that can allow something, found by their location, the resource and the object's name.
 //!
-//! Most roles are for one object, or for a kind in one namespace. So there are few that can allow a
-//! request, whatever the caller holds: it is faster to ask who holds those few than to ask for each
-//! group of the caller which roles it holds.
+//! Most roles are for one object, or for a kind in one namespace. So few roles can allow a request,
+//! regardless of the caller. It is faster to look up the holders of those few than the roles of
+//! each group of the caller.
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -20,7 +20,7 @@ const MAX_PAIRS: usize = 512;
 /// How many ways there are to leave out the resource, the name or both.
 const CLASSES: usize = 4;
 
-/// Roles, by what they can allow something on.
+/// Roles, by the objects that they can give permissions on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RoleFinder {
     roles: SharedMap<Key, Roles>,
@@ -37,8 +37,8 @@ enum Roles {
     Several(SharedMap<PolicyKey, Arc<Role>>),
 }
 
-/// A hash of what a role can allow something on. Two that are different may have the same, which costs
-/// time and nothing else: the roles that are found are asked.
+/// A hash of the objects that a role can give permissions on. Two different values may have the
+/// same hash. This costs only time: the found roles are then evaluated.
 type Key = u64;
 
 /// A text as keys know it.
@@ -101,7 +101,7 @@ impl Roles {
 }
 
 impl RoleFinder {
-    /// Adds a role that is not there yet.
+    /// Adds a role that is not in the index yet.
     pub(crate) fn add(&mut self, role: &Arc<Role>) {
         let Some(pairs) = pairs_of(role) else {
             return self.wide.insert_mut(role.key.clone(), role.clone());
@@ -118,7 +118,7 @@ impl RoleFinder {
         }
     }
 
-    /// Takes away a role that is there.
+    /// Removes a role from the index.
     pub(crate) fn remove(&mut self, role: &Role) {
         self.wide.remove_mut(&role.key);
         let (level, namespace) = place_of(role);
@@ -192,7 +192,7 @@ fn pairs_of(role: &Role) -> Option<BTreeSet<(Hashed, Hashed)>> {
     Some(pairs)
 }
 
-/// The resources of a rule, whatever the subresource.
+/// The resources of a rule, without regard to subresources.
 fn resources_of(rule: &Rule) -> BTreeSet<Hashed> {
     let all = rule.resources.all || rule.resources.any_with.len() > 0;
     let exact = rule.resources.exact.iter().map(|(resource, _)| Hashed::of(resource));

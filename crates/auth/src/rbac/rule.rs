@@ -166,7 +166,8 @@ impl Rule {
     }
 }
 
-/// Does a pattern of a rule match a path? `*` is everything, and at the end anything that follows.
+/// Whether a pattern of a rule matches a path. `*` is everything, and `*` at the end matches any
+/// rest.
 fn path_matches(pattern: &str, path: &str) -> bool {
     pattern == ALL
         || pattern == path

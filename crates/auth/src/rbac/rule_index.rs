@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use super::rule::{ResourceQuery, Rule};
 use crate::shared_map::SharedMap;
 
-/// A rule with more combinations than this is not indexed, but evaluated by itself.
+/// A rule with more combinations than this is not indexed, but evaluated separately.
 pub(crate) const MAX_COMBINATIONS: usize = 512;
 
 const ANY_VERB: u8 = 1;

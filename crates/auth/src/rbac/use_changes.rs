@@ -1,4 +1,4 @@
-//! The objects whose holders of `use` a policy change can affect.
+//! The objects for which a policy change can affect the holders of `use`.
 
 use std::sync::Arc;
 
@@ -13,10 +13,11 @@ pub(crate) const USE: &str = "use";
 /// The resources of our own group that can be used.
 pub(crate) const USABLE: [&str; 3] = ["clusters", "virtualclusterinstances", "spaceinstances"];
 
-/// Parts of a change that are told apart. One with more concerns everything.
+/// The number of parts of a change that are kept apart. A change with more parts affects every
+/// object.
 const MAX_PARTS: usize = 256;
 
-/// The objects whose holders of `use` a change of the policy affects.
+/// The objects for which a policy change affects the holders of `use`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UseChange {
     /// Every object.

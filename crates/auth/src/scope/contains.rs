@@ -6,10 +6,10 @@
 //!
 //! * an entry of projects, spaces or virtualClusters, or `allowPlatformCli`, within rules, except rules
 //!   that allow everything;
-//! * a rule within entries, except one for the management API alone whose namespaces are all of
+//! * a rule within entries, except one for the management API alone that has only namespaces of
 //!   contained projects;
-//! * a rule within the union of several rules, where not one of them has all of its verbs, namespaces,
-//!   targets and paths; within one rule, a resource with its names must be within one element;
+//! * a rule within the union of several rules, if no single rule has all of its verbs, namespaces,
+//!   targets and paths. Within one rule, a resource with its names must be within one element;
 //! * a rule with a namespace in which it matches nothing, as that of cluster-scoped kinds;
 //! * all projects, spaces or virtual clusters (`*`) within a list of all that there are.
 

@@ -117,13 +117,15 @@ impl ScopeRules {
         &self.source
     }
 
-    /// Does it allow this request? What a key may do whatever its scope is not asked here.
+    /// Whether the scope allows this request. Permissions that every key has regardless of its
+    /// scope are not checked here.
     pub fn allows(&self, request: &Request<'_>, holder: &Holder<'_>, projects: &Projects) -> bool {
         let location = Location::of(&request.attributes);
         self.allows_at(request, location, holder, projects)
     }
 
-    /// Does it allow this request in a place? The place of a question about rights can be everywhere.
+    /// Whether the scope allows this request in a location. A question about permissions can be for
+    /// every location.
     pub(crate) fn allows_at(
         &self,
         request: &Request<'_>,
@@ -138,7 +140,8 @@ impl ScopeRules {
         by_entry || self.rules.allow(request, location)
     }
 
-    /// Can requests to this target be allowed at all? If so, discovery of a cluster is open.
+    /// Whether requests to this target can be allowed at all. If so, discovery of a cluster is
+    /// open.
     pub(crate) fn reaches(&self, target: RequestTarget<'_>) -> bool {
         target == RequestTarget::Management
             || self.reaches_instance(target)
@@ -228,11 +231,11 @@ impl ScopeRules {
         holder: &Holder<'_>,
         projects: &Projects,
     ) -> ObjectSet {
-        set::objects(self, (verb, group, resource), holder, projects)
+        set::objects(self, verb, group, resource, holder, projects)
     }
 
-    /// Can it allow anything on an object of a kind, in the management API? `verb`: this verb; `None`: any,
-    /// on a subresource too.
+    /// Whether the scope can allow anything on an object of a kind, in the management API. `verb`
+    /// is the verb; `None` means any verb, also on a subresource.
     pub(crate) fn can_match(
         &self,
         verb: Option<&str>,
@@ -240,7 +243,7 @@ impl ScopeRules {
         resource: &str,
         holder: &Holder<'_>,
     ) -> bool {
-        set::can_match(self, verb, (group, resource), holder)
+        set::can_match(self, verb, group, resource, holder)
     }
 }
 

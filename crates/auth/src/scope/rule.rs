@@ -173,7 +173,7 @@ impl Element {
     }
 }
 
-/// Are the names of one field all in those of another? `None` is every name.
+/// Whether the names of one field are all in those of another. `None` is every name.
 fn names_cover(mine: Option<&TextSet>, other: Option<&TextSet>) -> bool {
     match (mine, other) {
         (None, _) => true,
@@ -338,7 +338,7 @@ impl Rule {
         self.targets == bit(RequestTarget::Management)
     }
 
-    /// Does it match all that another one matches? `false` when it cannot be shown.
+    /// Whether it matches all that another one matches. `false` if this cannot be shown.
     pub(super) fn covers(&self, other: &Self) -> bool {
         names_cover(self.verbs.as_ref(), other.verbs.as_ref())
             && names_cover(self.namespaces.as_ref(), other.namespaces.as_ref())

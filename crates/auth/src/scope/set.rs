@@ -13,7 +13,9 @@ use crate::projects::Projects;
 /// The objects of a kind on which a scope allows a verb.
 pub(super) fn objects(
     scope: &ScopeRules,
-    (verb, group, resource): (&str, &str, &str),
+    verb: &str,
+    group: &str,
+    resource: &str,
     holder: &Holder<'_>,
     projects: &Projects,
 ) -> ObjectSet {
@@ -98,12 +100,13 @@ fn add_rule(rule: &Rule, group: &str, resource: &str, set: &mut ObjectSet) {
     }
 }
 
-/// Can a scope allow anything on an object of a kind? A set of objects is not made for it, so projects
-/// that have no namespace count.
+/// Whether a scope can allow anything on an object of a kind. No set of objects is built, so
+/// projects that have no namespace count.
 pub(super) fn can_match(
     scope: &ScopeRules,
     verb: Option<&str>,
-    (group, resource): (&str, &str),
+    group: &str,
+    resource: &str,
     holder: &Holder<'_>,
 ) -> bool {
     let is_ours = group == MANAGEMENT_V1.group;

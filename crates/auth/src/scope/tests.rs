@@ -93,7 +93,7 @@ fn a_project_is_itself_to_read_its_subresources_its_namespace_and_its_instances(
         "get projects/members - q",
         "get projectsecrets ns-q x",
         "list projectsecrets - -",
-        // A namespace is of the project that it says, whatever its name.
+        // A namespace belongs to the project that it states, regardless of its name.
         "get projectsecrets p-r x",
         "get example.com:projects - p",
         "get users - ada",

@@ -1,16 +1,16 @@
-//! Creating, disabling, enabling and rotating access keys. Reading and deleting them is as for
+//! Creating, disabling and enabling access keys. Reading and deleting them is as for
 //! other kinds.
 
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use postern_client::{Collection, decode_fields};
-use postern_kinds::owned_access_key::{Fields, OwnedAccessKey, Spec};
-use postern_kinds::{Kind as _, Owner, SecretText, access_key};
+use postern_client::Collection;
+use postern_kinds::owned_access_key::{OwnedAccessKey, Spec};
+use postern_kinds::{Kind as _, Owner, SecretText};
 use postern_meta::object::{Object, ObjectMeta};
 use serde_json::json;
 
-use super::{new_object, successor};
+use super::new_object;
 use crate::duration::display_duration;
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, ObjectFormat};
@@ -55,7 +55,7 @@ pub(crate) struct Create {
     connection: ConnectionFlags,
 }
 
-/// A command for access keys, and for nothing else.
+/// A command that only works on access keys.
 #[derive(Subcommand, Debug)]
 pub enum OfAccessKey<A: AccessKeyArgs> {
     /// Its arguments have its description.
@@ -86,19 +86,6 @@ impl AccessKeyArgs for Switch<false> {
     const ABOUT: &'static str = "Enable an access key again";
 }
 
-impl AccessKeyArgs for Replace {
-    const ABOUT: &'static str =
-        "Replace the value of an access key, and print the new key, alone, on the standard output";
-
-    const LONG_ABOUT: Option<&'static str> = Some(
-        "Replace the value of an access key, and print the new key, alone, on the standard output.\n\n\
-         The old value stops working at once. The new one is shown this once.\n\n\
-         With --overlap the key is left as it is, and gets a successor: a new access key of the same \
-         owner, with the same groups, scope, type and time to live. The old key ends when the time has \
-         passed.",
-    );
-}
-
 /// A key to disable, or to enable.
 #[derive(Args, Debug)]
 pub struct Switch<const DISABLED: bool> {
@@ -109,25 +96,6 @@ pub struct Switch<const DISABLED: bool> {
     /// Output format of the object, without the key value [default: no output]
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<ObjectFormat>,
-
-    #[command(flatten)]
-    connection: ConnectionFlags,
-}
-
-/// A key to rotate.
-#[derive(Args, Debug)]
-pub struct Replace {
-    /// The name of the key
-    #[arg(value_parser = parse::name)]
-    name: String,
-
-    /// Create a successor, and keep this key valid for this time, such as 24h, 30m, 7d, or seconds
-    #[arg(long, value_name = "DURATION", value_parser = parse::overlap, allow_hyphen_values = true)]
-    overlap: Option<Duration>,
-
-    /// The name of the successor [default: NAME- and five generated characters]
-    #[arg(long, value_name = "NAME", value_parser = parse::name, requires = "overlap")]
-    new_name: Option<String>,
 
     #[command(flatten)]
     connection: ConnectionFlags,
@@ -163,8 +131,7 @@ impl Create {
             scope,
             ..Spec::default()
         };
-        let fields_of_new = Fields { spec, ..Fields::default() };
-        let new = new_object::<OwnedAccessKey>(metadata, &fields_of_new)?;
+        let new = new_object::<OwnedAccessKey>(metadata, spec)?;
         let (created, spec) = create(&mut session, &new).await?;
         let name = created.metadata.name.clone();
         let printed = print_created(created, &spec.key, self.output, process);
@@ -189,8 +156,8 @@ pub(super) async fn create(
              accesskeys` and delete it with `postern delete accesskey`",
         )
     })?;
-    let fields = decode_fields::<OwnedAccessKey>(&created);
-    Ok((created, fields.map_err(|error| session.explain(&error))?.spec))
+    let spec = session.fields::<OwnedAccessKey>(&created)?.spec;
+    Ok((created, spec))
 }
 
 /// Prints the key alone, unless a format was asked for.
@@ -241,63 +208,11 @@ impl<const DISABLED: bool> Switch<DISABLED> {
         let mut session = Session::open(&self.connection, process)?;
         let patch = json!({ "spec": { "disabled": DISABLED } });
         let patched = session.client.merge_patch(keys(), &self.name, &patch).await;
-        let object = match patched {
-            Ok(object) => object,
-            Err(error) => {
-                return Err(session.explain_named(keys(), &self.name, &error).await);
-            }
-        };
+        let object = session.answer(keys(), &self.name, patched).await?;
         let word = if DISABLED { "disabled" } else { "enabled" };
         process.print_status(&format!("access key {} {word}", self.name));
         output::print_object(object, &OwnedAccessKey::INFO, self.output, process)
     }
-}
-
-impl Replace {
-    /// Replaces the value, or makes a successor.
-    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        process.require_stdout()?;
-        let mut session = Session::open(&self.connection, process)?;
-        // Asked first: the session's own key may be the one that is replaced.
-        let own = session.ask_self().await;
-        let own = own.is_ok_and(|(_, status)| status.access_key == self.name);
-        match self.overlap {
-            None => replace_value(&mut session, &self.name, process).await?,
-            Some(overlap) => {
-                let new_name = self.new_name.as_deref();
-                successor::rotate(&mut session, &self.name, new_name, overlap, process).await?;
-            }
-        }
-        if own {
-            let server = session.client.server();
-            process.print_note(&format!(
-                "this key belongs to the current login: log in again with the new key, `postern \
-                 login {server} --access-key -`"
-            ));
-        }
-        Ok(())
-    }
-}
-
-/// Makes the new value on this machine, so that it is in no answer.
-async fn replace_value(
-    session: &mut Session,
-    name: &str,
-    process: &Process,
-) -> Result<(), CliError> {
-    let key = access_key::generate(&mut || process.random());
-    let patch = json!({ "spec": { "key": key.expose() } });
-    if let Err(error) = session.client.merge_patch(keys(), name, &patch).await {
-        let explained = session.explain_named(keys(), name, &error).await;
-        return Err(explained.hint_if(
-            error.is_uncertain(),
-            "run the command again: the value of this attempt was not printed",
-        ));
-    }
-    process.print_value(&key).map_err(|error| value_lost(error, name))?;
-    process.print_status(&format!("access key {name} rotated; its old value is no longer valid"));
-    process.print_note("no later command can print this key: store it now");
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! `postern can-i` and `postern who-can`: who may do what, as the server decides it. Nothing is decided
-//! here.
+//! `postern can-i` and `postern who-can`: access reviews. The server decides, and this module only
+//! prints the decision.
 
 use clap::Args;
-use postern_client::{Collection, decode_fields};
+use postern_client::Collection;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::rbac::VERBS;
 use postern_kinds::reviews::access_preview::AccessPreview;
@@ -85,15 +85,19 @@ impl Question {
     }
 
     /// The attributes for the review. Prints warnings about a target that the user may not have meant.
-    fn attributes(&self, session: &Session, process: &Process) -> Map<String, Value> {
+    async fn attributes(
+        &self,
+        session: &mut Session,
+        process: &Process,
+    ) -> Result<Map<String, Value>, CliError> {
+        let namespace = session.namespace_of(&self.namespace).await?;
         let resource = self.target.resource();
         let has_none = resource.is_none_or(|resource| resource.is_namespaced == Some(false));
         if has_none && self.namespace.namespace.is_some() {
             process.print_note("the resource is cluster-scoped: -n has no effect");
         }
-        let namespace =
-            if self.all_namespaces { String::new() } else { session.namespace_or(&self.namespace) };
-        self.target.attributes(&self.verb, &self.subresource, &namespace)
+        let namespace = if self.all_namespaces { "" } else { &namespace };
+        Ok(self.target.attributes(&self.verb, &self.subresource, namespace))
     }
 }
 
@@ -170,11 +174,10 @@ impl CanI {
             return Err(CliError::usage(text).hint("omit --as, --as-team and --with-key"));
         }
         let mut session = Session::open(&connection, process)?;
-        session.load_namespace(Some(&self.question.namespace)).await?;
+        let attributes = self.question.attributes(&mut session, process).await?;
         if self.scope.names_projects() {
             session.load_names().await?;
         }
-        let attributes = self.question.attributes(&session, process);
         let AccessStatus { allowed: is_allowed, reason, evaluation_error, .. } = match self
             .scope
             .scope()?
@@ -222,8 +225,7 @@ impl WhoCan {
     /// Asks, and prints the answer.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.connection, process)?;
-        session.load_namespace(Some(&self.question.namespace)).await?;
-        let spec = self.question.attributes(&session, process);
+        let spec = self.question.attributes(&mut session, process).await?;
         if let Some(unknown) = self.question.unknown() {
             return Err(self.question.makes_no_sense(&unknown));
         }
@@ -281,8 +283,8 @@ async fn ask<K: Kind>(
     };
     let answer = session.client.create(Collection::of::<K>(None), &review).await;
     let answer = answer.map_err(|error| session.explain(&error))?;
-    let fields = decode_fields::<K>(&answer).map_err(|error| session.explain(&error))?;
-    Ok((answer, fields.status))
+    let status = session.fields::<K>(&answer)?.status;
+    Ok((answer, status))
 }
 
 /// A reason of the server, line by line, each with a line break.

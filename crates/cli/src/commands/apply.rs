@@ -1,23 +1,24 @@
-//! `postern apply -f`: server-side apply of objects from files. What it would change is in `diff.rs`.
+//! `postern apply -f`: server-side apply of objects from files.
 
 use clap::Args;
-use postern_client::{ApplyOptions, Collection, Error};
+use postern_client::{ApplyOptions, Error};
 use postern_kinds::Verb;
 use postern_meta::object::Object;
 use postern_meta::status::Reason;
 
 use super::create::check_credentials;
+use crate::batch::Failure;
 use crate::error::CliError;
-use crate::flags::{ConnectionFlags, NamespaceFlag, ObjectFormat};
+use crate::flags::{CollectionFlags, ObjectFormat};
 use crate::kinds;
 use crate::manifest::Manifest;
-use crate::manifest_files::FileFlags;
+use crate::manifest_files::{self, FileFlags};
 use crate::output::{self, escape};
 use crate::process::Process;
 use crate::session::Session;
 
 /// The owner of the fields that are applied.
-pub(super) const FIELD_MANAGER: &str = "postern";
+const FIELD_MANAGER: &str = "postern";
 
 /// The owner of fields that were written before the first apply of an object, by any client.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -53,46 +54,25 @@ pub struct Apply {
     output: Option<ObjectFormat>,
 
     #[command(flatten)]
-    namespace: NamespaceFlag,
-
-    #[command(flatten)]
-    connection: ConnectionFlags,
+    collection: CollectionFlags,
 }
 
 impl Apply {
     /// Applies one object after the other, also after an error.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        let manifests = self.files.read(Verb::Patch, &self.connection, &self.namespace, process)?;
+        let manifests = self.files.read(Verb::Patch, &self.collection, process)?;
         if !self.is_dry_run() {
             check_credentials(&manifests, self.output, process)?;
         }
-        let mut session = Session::open(&self.connection, process)?;
-        session.load_namespace(Some(&self.namespace)).await?;
-        let namespace = session.namespace_or(&self.namespace);
-        let mut failed = false;
+        let (mut session, namespace) = Session::open_in(&self.collection, process).await?;
         let mut separator = "";
-        for (done, manifest) in manifests.iter().enumerate() {
-            let manifest = match manifest {
-                Ok(manifest) => manifest,
-                Err(error) => {
-                    process.print_error(error);
-                    failed = true;
-                    continue;
-                }
-            };
-            match apply(&mut session, manifest, &namespace, self.options()).await {
-                Ok(object) => self.print(manifest, object, &mut separator, process)?,
-                Err(error) => {
-                    let explained = explain(&session, manifest, &error);
-                    if error.fails_all_requests() {
-                        return Err(explained.not_tried(&locations(&manifests[done + 1..])));
-                    }
-                    process.print_error(&explained);
-                    failed = true;
-                }
-            }
-        }
-        if failed { Err(CliError::reported()) } else { Ok(()) }
+        manifest_files::each(&manifests, process, async |manifest| {
+            let of = manifest.collection(&namespace);
+            let applied = session.client.apply(of, &manifest.object, self.options()).await;
+            let object = applied.map_err(|error| Failure::of(&error, explain(&session, &error)))?;
+            self.print(manifest, object, &mut separator, process).map_err(Failure::All)
+        })
+        .await
     }
 
     fn is_dry_run(&self) -> bool {
@@ -104,7 +84,7 @@ impl Apply {
         ApplyOptions { field_manager, force: self.force_conflicts, dry_run: self.is_dry_run() }
     }
 
-    /// Says what was applied, and prints it as one document of several.
+    /// Reports the applied object, and prints it as one document of several.
     fn print(
         &self,
         manifest: &Manifest,
@@ -118,33 +98,13 @@ impl Apply {
         let name = escape(&object.metadata.name);
         let kind = kinds::name(manifest.info);
         process.print_status(&format!("{kind} {name} applied{within}{dry_run}"));
-        if self.output == Some(ObjectFormat::Yaml) {
-            let separator = std::mem::replace(separator, "---\n");
-            process.print_text(separator)?;
-        }
-        output::print_object(object, manifest.info, self.output, process)
+        output::print_document(object, manifest.info, self.output, separator, process)
     }
 }
 
-/// Applies one object. The namespace is that of the object, or else `namespace`.
-pub(super) async fn apply(
-    session: &mut Session,
-    manifest: &Manifest,
-    namespace: &str,
-    options: ApplyOptions<'_>,
-) -> Result<Object, Error> {
-    session.client.apply(collection(manifest, namespace), &manifest.object, options).await
-}
-
-/// The collection that an object of a file belongs to.
-pub(super) fn collection<'a>(manifest: &'a Manifest, namespace: &'a str) -> Collection<'a> {
-    let own = Some(manifest.object.metadata.namespace.as_str()).filter(|own| !own.is_empty());
-    Collection::new(manifest.info, Some(own.unwrap_or(namespace)))
-}
-
 /// Why an object was not applied.
-pub(super) fn explain(session: &Session, manifest: &Manifest, error: &Error) -> CliError {
-    let mut explained = match error {
+fn explain(session: &Session, error: &Error) -> CliError {
+    match error {
         Error::Name(name) if name.is_empty() => {
             CliError::new("metadata.name is not set").hint("`postern create` can generate names")
         }
@@ -157,9 +117,7 @@ pub(super) fn explain(session: &Session, manifest: &Manifest, error: &Error) -> 
             )
             .hint("--force-conflicts takes the fields; or remove them from the file"),
         error => session.explain(error),
-    };
-    explained.message = format!("{}: {}", manifest.location, explained.message);
-    explained
+    }
 }
 
 /// Whether other field managers own fields that were to be changed.
@@ -174,7 +132,7 @@ fn is_own_conflict(error: &Error) -> bool {
     manager_conflicts(error).any(|message| own.iter().any(|name| message.contains(name)))
 }
 
-/// What the server says of each field that another manager owns.
+/// The server's message about each field that another manager owns.
 fn manager_conflicts(error: &Error) -> impl Iterator<Item = &str> {
     let status = error.status().filter(|status| status.reason == Reason::Conflict);
     let details = status.and_then(|status| status.details.as_ref());
@@ -182,9 +140,4 @@ fn manager_conflicts(error: &Error) -> impl Iterator<Item = &str> {
     causes
         .filter(|cause| cause.reason == "FieldManagerConflict")
         .map(|cause| cause.message.as_str())
-}
-
-/// The places of the objects that were not tried.
-pub(super) fn locations(manifests: &[Result<Manifest, CliError>]) -> Vec<String> {
-    manifests.iter().flatten().map(|manifest| manifest.location.clone()).collect()
 }

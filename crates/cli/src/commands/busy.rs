@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use postern_client::FormResponse;
+use postern_kinds::SecretText;
 use serde_json::Value;
 
 /// The longest wait that a server can name.
@@ -16,9 +17,20 @@ pub(super) fn is_busy(response: &FormResponse) -> bool {
     response.code == 429 || response.code == 503 || asks_to_slow_down(response)
 }
 
+/// A text of the response; empty if it has none.
+pub(super) fn text<'a>(response: &'a FormResponse, name: &str) -> &'a str {
+    response.body.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The access key in the response to a login.
+pub(super) fn key_in(response: &FormResponse) -> Option<SecretText> {
+    let key = response.body.get("access_token").and_then(Value::as_str);
+    key.filter(|_| response.code == 200).map(|key| SecretText::from(key.to_owned()))
+}
+
 /// Whether the client asks too often.
 pub(super) fn asks_to_slow_down(response: &FormResponse) -> bool {
-    response.body.get("error").and_then(Value::as_str) == Some("slow_down")
+    text(response, "error") == "slow_down"
 }
 
 /// How long the server asks to wait. A Status has the seconds of the header as well, which a proxy may have removed.

@@ -7,7 +7,11 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
 use postern_kinds::{AnyKind, Info, Verb};
 
+use crate::error::CliError;
+use crate::flags::{ConnectionFlags, NamespaceFlag};
 use crate::kinds;
+use crate::process::Process;
+use crate::session::Session;
 
 /// The arguments of one verb, which are the same for every kind.
 pub trait KindArgs: Args {
@@ -20,7 +24,7 @@ pub trait KindArgs: Args {
     }
 
     /// Flags that only kinds with namespaces have.
-    type NamespaceArgs: Args + Debug;
+    type NamespaceArgs: NamespaceArgs + Debug;
 
     /// Subcommands that are written for one kind. Where one has a kind's name, the kind gets no
     /// other. `Infallible` is none.
@@ -40,12 +44,24 @@ pub trait KindArgs: Args {
     }
 }
 
+/// Flags for the namespace of a collection.
+pub trait NamespaceArgs: Args {
+    /// The flag for one namespace; `None` for all of them.
+    fn flag(&self) -> Option<&NamespaceFlag>;
+}
+
+impl NamespaceArgs for NamespaceFlag {
+    fn flag(&self) -> Option<&NamespaceFlag> {
+        Some(self)
+    }
+}
+
 /// A verb's subcommand.
 #[derive(Debug)]
 pub enum ByKind<A: KindArgs> {
-    /// One that is written for its kind.
+    /// A command that is written for its kind.
     Special(A::Special),
-    /// One that is made from the kind.
+    /// A command that is made from the kind.
     Generic(OfKind<A>),
 }
 
@@ -58,6 +74,22 @@ pub struct OfKind<A: KindArgs> {
     pub(crate) namespace_args: Option<A::NamespaceArgs>,
     /// The other arguments.
     pub(crate) args: A,
+}
+
+impl<A: KindArgs> OfKind<A> {
+    /// Opens a session, with the namespace of the objects. `None` is all of them, or a kind without namespaces.
+    pub(super) async fn open(
+        &self,
+        connection: &ConnectionFlags,
+        process: &Process,
+    ) -> Result<(Session, Option<String>), CliError> {
+        let mut session = Session::open(connection, process)?;
+        let namespace = match self.namespace_args.as_ref().and_then(NamespaceArgs::flag) {
+            Some(flag) => Some(session.namespace_of(flag).await?),
+            None => None,
+        };
+        Ok((session, namespace))
+    }
 }
 
 /// Adds a kind's subcommand. Names that another subcommand has are left to that one.

@@ -1,9 +1,9 @@
-//! Creating clusters: the object, and what their agent logs in with. Everything else about clusters is as for
-//! other kinds.
+//! Creating clusters: the object, and the credential of its agent. Everything else about clusters
+//! is as for other kinds.
 
 use clap::Args;
 use postern_client::Collection;
-use postern_kinds::cluster::{CONNECT, Cluster, Fields, Spec, agent_subject};
+use postern_kinds::cluster::{CONNECT, Cluster, Spec, agent_subject};
 use postern_kinds::cluster_role_binding::ClusterRoleBinding;
 use postern_kinds::owned_access_key::{self, OwnedAccessKey};
 use postern_kinds::rbac::RBAC_GROUP;
@@ -23,8 +23,8 @@ use crate::session::Session;
 /// The role of agents.
 const AGENT_ROLE: &str = "platform-agent";
 
-/// The least that an agent's credential may do in its cluster: act as callers, whom the cluster's own roles
-/// then judge, and tell whether the namespaces of spaces exist.
+/// The least permissions of an agent's credential in its cluster. It may act as callers, which the
+/// cluster's own roles then judge. It may also read whether the namespaces of spaces exist.
 const LEAST_ROLE: &str = r"apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
@@ -96,7 +96,7 @@ impl CreateCluster {
             ..Spec::default()
         };
         let metadata = ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() };
-        let new = new_object::<Cluster>(metadata, &Fields { spec, ..Fields::default() })?;
+        let new = new_object::<Cluster>(metadata, spec)?;
         let created = session.client.create(Collection::of::<Cluster>(None), &new).await;
         let flags = [
             ("spec.config.secretName", "--kubeconfig-secret"),
@@ -183,7 +183,7 @@ fn print_agent_key(
     printed.map_err(|error| access_keys::value_lost(error, &created.metadata.name))
 }
 
-/// Prints how the agent is started, and what it needs in its cluster.
+/// Prints the command that starts the agent, and the permissions that it needs in its cluster.
 fn print_start(session: &Session, name: &str, process: &Process) {
     let server = session.client.server();
     let (trust, about) = match session.client.authority() {
@@ -220,7 +220,7 @@ fn print_start(session: &Session, name: &str, process: &Process) {
     ));
 }
 
-/// The metadata of what goes with a cluster.
+/// The metadata of an object that belongs to a cluster.
 fn of(cluster: &Object) -> ObjectMeta {
     let owner = OwnerReference {
         api_version: Cluster::INFO.version.to_string(),
@@ -275,6 +275,5 @@ fn key(cluster: &Object) -> Result<Object, CliError> {
         scope: Some(Scope { rules, ..Scope::default() }),
         ..owned_access_key::Spec::default()
     };
-    let fields = owned_access_key::Fields { spec, ..owned_access_key::Fields::default() };
-    new_object::<OwnedAccessKey>(of(cluster), &fields)
+    new_object::<OwnedAccessKey>(of(cluster), spec)
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{ArgAction, Args, Subcommand};
-use postern_client::{Collection, Error, decode_fields};
+use clap::{Args, Subcommand};
+use postern_client::{Collection, Error};
 use postern_kinds::cluster::{Cluster, DIRECT_ENDPOINT};
 use postern_kinds::project::{Project, namespace_of};
 use postern_kinds::project_clusters::ProjectClusters;
@@ -18,7 +18,7 @@ use postern_meta::status::Reason;
 use serde_json::{Map, Value, json};
 
 use crate::error::CliError;
-use crate::flags::{ImpersonationFlags, KubeconfigFormat};
+use crate::flags::{CurrentFlag, ImpersonationFlags, KubeconfigFormat};
 use crate::kubeconfig::{
     self, Connection, Credential, Files, Kubeconfig, LoginEntries, OtherLogins, Plugin,
     ResolvedContext, Writing,
@@ -34,8 +34,8 @@ const AGENT_CLUSTER_PATH: &str = "/kubernetes/cluster";
 const PROJECTS_MAX: usize = 20;
 /// The server's words for a caller without the verb `use`.
 const REQUIRES_USE: &str = "the verb use";
-/// How often an agent is asked that may not have heard of a right yet, and at which interval. It asks the server
-/// twice a second.
+/// The attempts at an agent that may not know a new right yet, and their interval. The agent asks
+/// the server twice a second.
 const AGENT_ATTEMPTS_MAX: usize = 25;
 const AGENT_INTERVAL: Duration = Duration::from_millis(200);
 /// The path of the gateway and of agents before the name of a project.
@@ -56,8 +56,9 @@ pub enum Connect {
     Cluster(ConnectCluster),
     /// Write a context for a virtual cluster of a project.
     ///
-    /// The context uses the direct endpoint of its cluster if the virtual cluster has no kubeconfig of its
-    /// own, or else the gateway of the server. The command first checks that you hold `use` on it.
+    /// If the virtual cluster has no kubeconfig, the context uses the direct endpoint of its
+    /// cluster. Otherwise it uses the gateway of the server. The command first checks that you hold
+    /// `use` on it.
     #[command(
         name = kinds::name(&VirtualClusterInstance::INFO),
         visible_aliases = kinds::visible_aliases(&VirtualClusterInstance::INFO),
@@ -119,10 +120,8 @@ struct ConnectFlags {
     #[arg(long = "name", value_name = "NAME", value_parser = context_name)]
     context_name: Option<String>,
 
-    /// Whether the new context becomes the current context
-    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value = "true", num_args = 0..=1,
-          require_equals = true, default_missing_value = "true")]
-    set_current: bool,
+    #[command(flatten)]
+    current: CurrentFlag,
 
     #[command(flatten)]
     others: OtherLoginsFlag,
@@ -132,7 +131,8 @@ struct ConnectFlags {
     #[arg(long)]
     print: bool,
 
-    /// Print what is written, or the name of the context [default: nothing, or YAML with --print]
+    /// Print the written kubeconfig, or the name of the context [default: nothing, or YAML with
+    /// --print]
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<KubeconfigFormat>,
 
@@ -191,13 +191,13 @@ enum Target {
 /// The way to it.
 #[derive(Debug, Default)]
 struct Route {
-    /// The endpoint of the cluster: its host, and what it is verified with.
+    /// The endpoint of the cluster: its host, and the authority that verifies it.
     direct: Option<Endpoint>,
     /// The namespace of requests that name none.
     namespace: Option<String>,
-    /// Kind and name of what the caller may not read, so that it does not tell of an endpoint.
+    /// Kind and name of the object that the caller may not read, so that its endpoint is unknown.
     unknown: Option<String>,
-    /// The server's error for that, if it says that it is not there.
+    /// The server's error for that object, if the status is 404.
     unread: Option<CliError>,
 }
 
@@ -225,7 +225,7 @@ impl Connect {
             start_log();
         }
         let mut files = Files::find(flags.login.kubeconfig.as_ref(), process)?;
-        // kubectl may read what is written in any directory.
+        // kubectl may read the written file in any directory.
         for path in &mut files.paths {
             *path = process.absolute(path);
         }
@@ -272,9 +272,9 @@ impl Connect {
             return Ok(());
         }
         let others = flags.others.choice();
-        let writing = Writing { sets_current: flags.set_current, others };
+        let writing = Writing { sets_current: flags.current.set_current, others };
         kubeconfig::connect(&files, &connection, writing)?;
-        say_written(&files, &connection.name, flags.set_current, process);
+        say_written(&files, &connection.name, flags.current.set_current, process);
         Ok(())
     }
 }
@@ -289,7 +289,7 @@ fn entry_name(login: &ResolvedContext<'_>, target: &Target, context: Option<&str
     }
 }
 
-/// Prints what was asked for on the standard output.
+/// Prints the requested output on the standard output.
 fn print(
     flags: &ConnectFlags,
     connection: &Connection<'_>,
@@ -305,7 +305,7 @@ fn print(
     process.print_text(text.as_str())
 }
 
-/// Says what was written, and how to go on.
+/// Reports the written context, and names the next step.
 fn say_written(files: &Files, name: &str, is_current: bool, process: &Process) {
     let file = files.paths.first().map(|path| path.display().to_string()).unwrap_or_default();
     if is_current {
@@ -317,7 +317,7 @@ fn say_written(files: &Files, name: &str, is_current: bool, process: &Process) {
     }
 }
 
-/// Notes that what the environment says of a login does not count here: kubectl would not know of it.
+/// Notes that the environment's login is ignored here, because kubectl would not know of it.
 fn note_environment(login: &ResolvedContext<'_>, process: &Process) {
     let set = ["POSTERN_SERVER", "POSTERN_ACCESS_KEY"];
     let set: Vec<_> = set.into_iter().filter(|name| process.variable(name).is_some()).collect();
@@ -352,7 +352,7 @@ impl Target {
         }
     }
 
-    /// The part of its context's name after that of the login.
+    /// The suffix of its context's name, after the name of the login.
     fn suffix(&self) -> String {
         match self {
             Self::Cluster { name } => format!("cluster_{name}"),
@@ -414,10 +414,10 @@ impl Target {
                 let Some(object) = read(session, of, name, &mut route).await? else {
                     return Ok(route);
                 };
-                let spec = decode_fields::<VirtualClusterInstance>(&object);
-                let spec = spec.map_err(|error| session.explain(&error))?.spec;
+                let spec = session.fields::<VirtualClusterInstance>(&object)?.spec;
                 if spec.config.is_some() {
-                    // It is reached by its own kubeconfig, which the agent of its cluster does not have.
+                    // The virtual cluster is reached by its own kubeconfig, which the agent of its
+                    // cluster does not have.
                     return Ok(route);
                 }
                 spec.cluster_ref.unwrap_or_default().cluster
@@ -427,8 +427,7 @@ impl Target {
                 let Some(object) = read(session, of, name, &mut route).await? else {
                     return Ok(route);
                 };
-                let spec = decode_fields::<SpaceInstance>(&object);
-                let spec = spec.map_err(|error| session.explain(&error))?.spec;
+                let spec = session.fields::<SpaceInstance>(&object)?.spec;
                 let at = spec.cluster_ref.unwrap_or_default();
                 route.namespace = Some(at.namespace).filter(|namespace| !namespace.is_empty());
                 at.cluster
@@ -439,7 +438,7 @@ impl Target {
         }
         let object = read(session, Collection::of::<Cluster>(None), &cluster, &mut route).await?;
         if !matches!(self, Self::Cluster { .. }) {
-            // It is about the cluster, and not about what is connected to.
+            // The error is about the cluster, and not about the target of the context.
             route.unread = None;
         }
         let annotations = match object {
@@ -452,8 +451,8 @@ impl Target {
         Ok(route)
     }
 
-    /// The endpoint of the cluster as a project has it, for a caller who may not read the Cluster. `None` if no project
-    /// that the caller may read lists it.
+    /// The endpoint of the cluster as a project has it, for a caller that may not read the Cluster.
+    /// `None` if no project that the caller may read lists it.
     async fn in_projects(
         &self,
         session: &mut Session,
@@ -466,14 +465,13 @@ impl Target {
             }
             Self::Cluster { .. } => {
                 let listed = session.client.some_names(of).await;
-                readable(session, listed)?.unwrap_or_default()
+                session.readable(listed)?.unwrap_or_default()
             }
         };
         for project in projects.into_iter().take(PROJECTS_MAX) {
             let listed = session.client.get_part(of, &project, "clusters").await;
-            let Some(listed) = readable(session, listed)? else { continue };
-            let listed = decode_fields::<ProjectClusters>(&listed);
-            let clusters = listed.map_err(|error| session.explain(&error))?.spec.clusters;
+            let Some(listed) = session.readable(listed)? else { continue };
+            let clusters = session.fields::<ProjectClusters>(&listed)?.spec.clusters;
             let found = clusters.into_iter().find(|one| one.metadata.name == cluster);
             if let Some(found) = found {
                 return Ok(Some(found.metadata.annotations));
@@ -530,8 +528,8 @@ impl Target {
         }
     }
 
-    /// Asks for something that every caller with access may read. An agent hears of a new right a moment later than the
-    /// server.
+    /// Sends a request that every caller with access may send. An agent learns of a new right a
+    /// moment later than the server.
     async fn ask(&self, session: &mut Session) -> Result<(), Error> {
         for attempt in 1.. {
             let answer = session.client.get_of_gateway(format!("{}/version", self.path())).await;
@@ -561,7 +559,7 @@ impl Target {
         if let Some(endpoint) = &route.direct {
             return endpoint.cluster(&self.path_at_agent());
         }
-        // It is the same server, which is verified and reached in the same way.
+        // The server is the same one, and is verified and reached in the same way.
         let mut cluster = Map::new();
         let fields =
             ["certificate-authority-data", "certificate-authority", "tls-server-name", "proxy-url"];
@@ -624,8 +622,8 @@ fn is_refused_by_agent(error: &Error) -> bool {
     })
 }
 
-/// Reads an object; `None` where the caller may not, or it is not there, which are not told apart: then the way
-/// has the reason.
+/// Reads an object. The result is `None` if the caller may not read it or if it does not exist. The
+/// server does not tell these cases apart; `route` then has the reason.
 async fn read(
     session: &mut Session,
     of: Collection<'_>,
@@ -639,17 +637,6 @@ async fn read(
                 route.unread = Some(session.explain_named(of, name, &error).await);
             }
             route.unknown = Some(format!("{} {name}", kinds::name(of.info())));
-            Ok(None)
-        }
-        Err(error) => Err(session.explain(&error)),
-    }
-}
-
-/// The result of a read; `None` if the caller may not read it.
-fn readable<T>(session: &Session, read: Result<T, Error>) -> Result<Option<T>, CliError> {
-    match read {
-        Ok(read) => Ok(Some(read)),
-        Err(error) if matches!(error.reason(), Some(Reason::Forbidden | Reason::NotFound)) => {
             Ok(None)
         }
         Err(error) => Err(session.explain(&error)),

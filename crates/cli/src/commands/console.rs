@@ -59,7 +59,7 @@ pub struct Link {
     pub console: String,
     /// The login link.
     pub login: String,
-    /// The name of the user who is logged in by it.
+    /// The name of the user that it logs in.
     pub user: String,
 }
 
@@ -73,7 +73,7 @@ impl Link {
         Ok(Self { console: at(CONSOLE_PATH), login, user: user_name })
     }
 
-    /// A login link with the access key of a kubeconfig, whatever the environment says.
+    /// A login link with the access key of a kubeconfig. The environment is ignored.
     pub(crate) async fn by_kubeconfig(
         path: &Path,
         timeout: Duration,

@@ -1,17 +1,17 @@
-//! `postern create`: any objects from files, and what has a command of its own.
+//! `postern create`: any objects from files, and the kinds that have a separate command.
 
 use clap::{Args, Subcommand};
-use postern_client::Collection;
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::{Info, Kind as _, Verb};
+use postern_kinds::{Kind as _, Verb};
 use postern_meta::object::Object;
 
 use super::{access_keys, clusters, principals, projects};
+use crate::batch::Failure;
 use crate::error::CliError;
-use crate::flags::{ConnectionFlags, NamespaceFlag, ObjectFormat};
+use crate::flags::{CollectionFlags, ObjectFormat};
 use crate::kinds;
 use crate::manifest::Manifest;
-use crate::manifest_files::FileFlags;
+use crate::manifest_files::{self, FileFlags};
 use crate::output::{self, escape};
 use crate::process::Process;
 use crate::session::Session;
@@ -45,10 +45,10 @@ pub(crate) enum Special {
         aliases = kinds::hidden_aliases(&OwnedAccessKey::INFO),
     )]
     AccessKey(access_keys::Create),
-    /// Create a user: a person who may hold access keys.
+    /// Create a user: a person that can hold access keys.
     #[command(alias = "users")]
     User(principals::CreateUser),
-    /// Create a team: users who share permissions.
+    /// Create a team: users that share permissions.
     #[command(alias = "teams")]
     Team(principals::CreateTeam),
     /// Create a project: a namespace with members.
@@ -79,10 +79,7 @@ pub(crate) struct FromFiles {
     output: Option<ObjectFormat>,
 
     #[command(flatten)]
-    namespace: NamespaceFlag,
-
-    #[command(flatten)]
-    connection: ConnectionFlags,
+    collection: CollectionFlags,
 }
 
 impl Create {
@@ -102,60 +99,27 @@ impl Create {
 
 impl FromFiles {
     async fn run(self, process: &Process) -> Result<(), CliError> {
-        let manifests = self.read(process)?;
-        let mut session = Session::open(&self.connection, process)?;
-        session.load_namespace(Some(&self.namespace)).await.map_err(|error| {
+        let manifests = self.files.read(Verb::Create, &self.collection, process)?;
+        check_credentials(&manifests, self.output, process)?;
+        let mut session = Session::open(&self.collection.connection, process)?;
+        let namespace = session.namespace_of(&self.collection.namespace).await;
+        let namespace = namespace.map_err(|error| {
             let left = manifests[1..].iter().flatten();
             let left: Vec<_> = left.map(|manifest| manifest.location.clone()).collect();
             error.not_tried(&left)
         })?;
-        let namespace = session.namespace_or(&self.namespace);
-        let mut failed = false;
         let mut separator = "";
-        for (done, manifest) in manifests.iter().enumerate() {
-            let created = match manifest {
-                Ok(manifest) => create(&mut session, manifest, &namespace, process).await,
-                Err(error) => Err(CreateError::One(error.clone())),
-            };
-            let printed = created.and_then(|object| self.print(object, &mut separator, process));
-            match printed {
-                Ok(()) => {}
-                Err(CreateError::One(error)) => {
-                    process.print_error(&error);
-                    failed = true;
-                }
-                Err(CreateError::All(error)) => {
-                    let left = manifests[done + 1..].iter().flatten();
-                    let left: Vec<_> = left.map(|manifest| manifest.location.clone()).collect();
-                    return Err(error.not_tried(&left));
-                }
-            }
-        }
-        if failed { Err(CliError::reported()) } else { Ok(()) }
-    }
-
-    /// Prints a new object, as one document of several.
-    fn print(
-        &self,
-        created: Created,
-        separator: &mut &str,
-        process: &Process,
-    ) -> Result<(), CreateError> {
-        if self.output == Some(ObjectFormat::Yaml) {
-            let separator = std::mem::replace(separator, "---\n");
-            process.print_text(separator).map_err(CreateError::of_output)?;
-        }
-        let Created { info, object } = created;
-        let printed = output::print_object(object, info, self.output, process);
-        printed.map_err(CreateError::of_output)
-    }
-
-    /// Reads everything before anything is created.
-    fn read(&self, process: &Process) -> Result<Vec<Result<Manifest, CliError>>, CliError> {
-        let manifests =
-            self.files.read(Verb::Create, &self.connection, &self.namespace, process)?;
-        check_credentials(&manifests, self.output, process)?;
-        Ok(manifests)
+        manifest_files::each(&manifests, process, async |manifest| {
+            let object = create(&mut session, manifest, &namespace, process).await?;
+            let info = manifest.info;
+            let printed = output::print_document(object, info, self.output, &mut separator, process);
+            printed.map_err(|error| {
+                let hint = "the last object was created, but its response was not printed: a credential \
+                            in it is lost";
+                Failure::All(error.output_matters().hint(hint))
+            })
+        })
+        .await
     }
 }
 
@@ -174,7 +138,8 @@ pub(super) fn check_credentials(
     }
 }
 
-/// The error for an object whose only copy of a credential would not be printed.
+/// The error for an object with a credential that would not be printed. The response has the only
+/// copy of the credential.
 fn would_be_lost(manifest: &Manifest) -> CliError {
     let kind = manifest.info.kind;
     let message = format!(
@@ -184,45 +149,21 @@ fn would_be_lost(manifest: &Manifest) -> CliError {
     CliError::usage(message).hint("nothing was created: pass -o json or -o yaml")
 }
 
-/// A new object, as the server answered.
-struct Created {
-    info: &'static Info,
-    object: Object,
-}
-
-/// Why an object was not created, or not printed.
-enum CreateError {
-    /// Others can still be created.
-    One(CliError),
-    /// All others would fail, too.
-    All(CliError),
-}
-
-impl CreateError {
-    fn of_output(error: CliError) -> Self {
-        let hint = "the last object was created, but its response was not printed: a credential \
-                    in it is lost";
-        Self::All(error.output_matters().hint(hint))
-    }
-}
-
 async fn create(
     session: &mut Session,
     manifest: &Manifest,
     namespace: &str,
     process: &Process,
-) -> Result<Created, CreateError> {
-    let Manifest { location, info, object } = manifest;
-    let own = Some(object.metadata.namespace.as_str()).filter(|own| !own.is_empty());
-    let of = Collection::new(info, Some(own.unwrap_or(namespace)));
-    let object = session.client.create(of, object).await.map_err(|error| {
-        let mut explained = session.explain(&error);
-        explained.message = format!("{location}: {}", explained.message);
-        let all = error.fails_all_requests();
-        if all { CreateError::All(explained) } else { CreateError::One(explained) }
-    })?;
+) -> Result<Object, Failure> {
+    let Manifest { info, object, .. } = manifest;
+    let of = manifest.collection(namespace);
+    let object = session
+        .client
+        .create(of, object)
+        .await
+        .map_err(|error| Failure::of(&error, session.explain(&error)))?;
     let within = of.namespace().map_or_else(String::new, |n| format!(" in the namespace {n}"));
     let name = escape(&object.metadata.name);
     process.print_status(&format!("{} {name} created{within}", kinds::name(info)));
-    Ok(Created { info, object })
+    Ok(object)
 }

@@ -2,7 +2,7 @@
 //! any kinds; `postern delete -f`: those in files. Of secrets, an error says how to delete one key.
 
 use clap::{Args, Subcommand};
-use postern_client::{Collection, Error, Representation, Selection};
+use postern_client::{Collection, Error, Representation};
 use postern_kinds::namespace::Namespace;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::shared_secret::SharedSecret;
@@ -11,13 +11,14 @@ use postern_kinds::user::User;
 use postern_kinds::{Info, Kind as _, Verb};
 use postern_meta::status::Reason;
 
-use super::apply::collection;
 use super::by_kind::{ByKind, KindArgs, OfKind};
 use super::secrets::LocationFlags;
+use crate::batch::{self, Failure};
 use crate::error::CliError;
-use crate::flags::{ConnectionFlags, DryRun, DryRunFlag, NamespaceFlag};
-use crate::manifest::Manifest;
-use crate::manifest_files::FileFlags;
+use crate::flags::{
+    CollectionFlags, ConnectionFlags, DryRun, DryRunFlag, LabelFlag, NamespaceFlag,
+};
+use crate::manifest_files::{self, FileFlags};
 use crate::process::Process;
 use crate::resources::{self, KindParser, Wanted};
 use crate::session::Session;
@@ -49,7 +50,7 @@ pub struct DeleteCommand {
 #[command(mut_arg("files", |arg| arg
     .required(false)
     .required_unless_present("words")
-    .conflicts_with("words")))]
+    .conflicts_with_all(["words", "interactive"])))]
 pub(crate) struct DeleteObjects {
     /// Objects of any kinds; with -f, none
     #[arg(value_name = "KIND/NAME", value_parser = KindParser, hide_possible_values = true)]
@@ -58,26 +59,30 @@ pub(crate) struct DeleteObjects {
     #[command(flatten)]
     files: FileFlags,
 
-    /// Ask before anything is deleted
-    #[arg(short, long, conflicts_with = "files")]
-    interactive: bool,
+    #[command(flatten)]
+    flags: DeleteFlags,
 
+    #[command(flatten)]
+    collection: CollectionFlags,
+}
+
+/// How objects are deleted.
+#[derive(Args, Debug)]
+struct DeleteFlags {
     /// An object that does not exist is no error
     #[arg(long)]
     ignore_not_found: bool,
 
-    /// Print KIND/NAME of what was deleted
+    /// Ask before anything is deleted
+    #[arg(short, long)]
+    interactive: bool,
+
+    /// Print KIND/NAME of each deleted object
     #[arg(short, long, value_name = "FORMAT", value_parser = ["name"])]
     output: Option<String>,
 
     #[command(flatten)]
     dry_run: DryRunFlag,
-
-    #[command(flatten)]
-    namespace: NamespaceFlag,
-
-    #[command(flatten)]
-    connection: ConnectionFlags,
 }
 
 /// Objects to delete.
@@ -92,28 +97,15 @@ pub struct Delete {
     )]
     names: Vec<String>,
 
-    /// Delete all objects with these labels
-    #[arg(short = 'l', long, value_name = "SELECTOR")]
-    selector: Option<String>,
+    #[command(flatten)]
+    labels: LabelFlag,
 
     /// Delete all objects of the kind, in the namespace if the kind has namespaces
     #[arg(long, conflicts_with = "selector")]
     all: bool,
 
-    /// An object that does not exist is no error
-    #[arg(long)]
-    ignore_not_found: bool,
-
-    /// Ask before anything is deleted
-    #[arg(short, long)]
-    interactive: bool,
-
-    /// Print KIND/NAME of what was deleted
-    #[arg(short, long, value_name = "FORMAT", value_parser = ["name"])]
-    output: Option<String>,
-
     #[command(flatten)]
-    dry_run: DryRunFlag,
+    flags: DeleteFlags,
 
     #[command(flatten)]
     connection: ConnectionFlags,
@@ -181,15 +173,14 @@ impl DeleteSecrets {
         let Self { location, delete } = self;
         delete.confirm_names(&SharedSecret::INFO, process)?;
         let mut session = Session::open(&delete.connection, process)?;
-        location.load_names(&mut session).await?;
-        let (info, namespace) = location.locate(&session);
+        let (info, namespace) = location.locate(&mut session).await?;
         delete.run(&mut session, Collection::new(info, Some(&namespace)), process).await
     }
 }
 
 /// How to delete one key of a secret: `delete` takes whole names.
-fn one_key(path: &str) -> Option<String> {
-    let (secret, key) = path.split_once('.')?;
+fn one_key(info: &Info, path: &str) -> Option<String> {
+    let (secret, key) = path.split_once('.').filter(|_| info.kind == SharedSecret::INFO.kind)?;
     Some(format!(
         "delete removes the whole secret; to remove only the key {key} of {secret}, run: postern edit secret {secret}"
     ))
@@ -218,90 +209,70 @@ impl DeleteObjects {
             };
             objects.push((info, name));
         }
-        if self.interactive {
+        if self.flags.interactive {
             confirm(&objects, process)?;
         }
-        let mut session = Session::open(&self.connection, process)?;
-        session.load_namespace(Some(&self.namespace)).await?;
-        let namespace = session.namespace_or(&self.namespace);
-        let deletion = Deletion {
-            namespace: Some(&namespace),
-            ignore_not_found: self.ignore_not_found,
-            output: self.output.as_deref(),
-            dry_run: self.dry_run.dry_run,
-        };
-        deletion.run(&mut session, &objects, process).await
+        let (mut session, namespace) = Session::open_in(&self.collection, process).await?;
+        self.flags.delete_all(&mut session, &objects, Some(&namespace), process).await
     }
 
     /// Deletes one object of the files after the other, also after an error.
     async fn delete_in_files(self, process: &Process) -> Result<(), CliError> {
-        let flags = &self.connection;
-        let manifests = self.files.read(Verb::Delete, flags, &self.namespace, process)?;
-        let mut session = Session::open(&self.connection, process)?;
-        session.load_namespace(Some(&self.namespace)).await?;
-        let namespace = session.namespace_or(&self.namespace);
-        let mut failed = false;
-        for (done, manifest) in manifests.iter().enumerate() {
-            let deleted = match manifest {
-                Ok(manifest) => self.delete(&mut session, manifest, &namespace, process).await,
-                Err(error) => Err((error.clone(), false)),
-            };
-            match deleted {
-                Ok(()) => {}
-                Err((error, true)) => {
-                    let left = manifests[done + 1..].iter().flatten();
-                    let left: Vec<_> = left.map(|manifest| manifest.location.clone()).collect();
-                    return Err(error.not_tried(&left));
-                }
-                Err((error, false)) => {
-                    process.print_error(&error);
-                    failed = true;
-                }
+        let manifests = self.files.read(Verb::Delete, &self.collection, process)?;
+        let (mut session, namespace) = Session::open_in(&self.collection, process).await?;
+        manifest_files::each(&manifests, process, async |manifest| {
+            let name = &manifest.object.metadata.name;
+            if name.is_empty() {
+                return Err(Failure::One(CliError::new("metadata.name is not set")));
             }
-        }
-        if failed { Err(CliError::reported()) } else { Ok(()) }
+            let of = manifest.collection(&namespace);
+            self.flags.delete(&mut session, of, name, None, process).await
+        })
+        .await
+    }
+}
+
+impl DeleteFlags {
+    /// Deletes one object after the other, also after an error.
+    async fn delete_all(
+        &self,
+        session: &mut Session,
+        objects: &[Named],
+        namespace: Option<&str>,
+        process: &Process,
+    ) -> Result<(), CliError> {
+        let is_one_kind = is_one_kind(objects);
+        let label = |object: &Named| Some(label(object, is_one_kind));
+        batch::each(objects, label, process, async |(info, name)| {
+            let of = Collection::new(info, namespace);
+            self.delete(session, of, name, one_key(info, name), process).await
+        })
+        .await
     }
 
-    /// Deletes one object. With the error: whether all others would fail, too.
+    /// Deletes one object, and prints its name if that was asked for. `hint` is for an object that does not exist.
     async fn delete(
         &self,
         session: &mut Session,
-        manifest: &Manifest,
-        namespace: &str,
+        of: Collection<'_>,
+        name: &str,
+        hint: Option<String>,
         process: &Process,
-    ) -> Result<(), (CliError, bool)> {
-        let of = collection(manifest, namespace);
-        let name = &manifest.object.metadata.name;
-        if name.is_empty() {
-            let message = format!("{}: metadata.name is not set", manifest.location);
-            return Err((CliError::new(message), false));
-        }
+    ) -> Result<(), Failure> {
         match delete(session, of, name, self.dry_run.dry_run, process).await {
+            Ok(()) if self.output.is_none() => Ok(()),
             Ok(()) => {
-                let printed = print_name(self.output.as_deref(), manifest.info, name, process);
-                printed.map_err(|error| (error, true))
+                let name = output::full_name(of.info(), name) + "\n";
+                process.print_text(name).map_err(Failure::All)
             }
             Err(error) if self.ignore_not_found && is_missing(&error) => Ok(()),
             Err(error) => {
                 let mut explained = session.explain_named(of, name, &error).await;
-                explained.message = format!("{}: {}", manifest.location, explained.message);
-                Err((explained, error.fails_all_requests()))
+                explained.hints.extend(hint.filter(|_| is_missing(&error)));
+                Err(Failure::of(&error, explained))
             }
         }
     }
-}
-
-/// Prints the name of a deleted object, if that was asked for.
-fn print_name(
-    output: Option<&str>,
-    info: &Info,
-    name: &str,
-    process: &Process,
-) -> Result<(), CliError> {
-    if output.is_none() {
-        return Ok(());
-    }
-    process.print_text(output::full_name(info, name) + "\n")
 }
 
 fn is_missing(error: &Error) -> bool {
@@ -311,19 +282,17 @@ fn is_missing(error: &Error) -> bool {
 impl OfKind<Delete> {
     /// Deletes.
     async fn run(self, process: &Process) -> Result<(), CliError> {
-        let Self { info, namespace_args, args } = self;
-        args.confirm_names(info, process)?;
-        let mut session = Session::open(&args.connection, process)?;
-        session.load_namespace(namespace_args.as_ref()).await?;
-        let namespace = namespace_args.as_ref().map(|flag| session.namespace_or(flag));
-        args.run(&mut session, Collection::new(info, namespace.as_deref()), process).await
+        self.args.confirm_names(self.info, process)?;
+        let (mut session, namespace) = self.open(&self.args.connection, process).await?;
+        let of = Collection::new(self.info, namespace.as_deref());
+        self.args.run(&mut session, of, process).await
     }
 }
 
 impl Delete {
     /// Asks about the objects that are named. This needs no server.
     fn confirm_names(&self, info: &'static Info, process: &Process) -> Result<(), CliError> {
-        if !self.interactive || self.names.is_empty() {
+        if !self.flags.interactive || self.names.is_empty() {
             return Ok(());
         }
         confirm(&of_kind(info, &self.names), process)
@@ -338,16 +307,10 @@ impl Delete {
     ) -> Result<(), CliError> {
         let names = self.names(session, of, process).await?;
         let objects = of_kind(of.info(), &names);
-        if self.interactive && self.names.is_empty() && !objects.is_empty() {
+        if self.flags.interactive && self.names.is_empty() && !objects.is_empty() {
             confirm(&objects, process)?;
         }
-        let deletion = Deletion {
-            namespace: of.namespace(),
-            ignore_not_found: self.ignore_not_found,
-            output: self.output.as_deref(),
-            dry_run: self.dry_run.dry_run,
-        };
-        deletion.run(session, &objects, process).await
+        self.flags.delete_all(session, &objects, of.namespace(), process).await
     }
 
     /// The names of the objects.
@@ -357,11 +320,10 @@ impl Delete {
         of: Collection<'_>,
         process: &Process,
     ) -> Result<Vec<String>, CliError> {
-        if !self.all && self.selector.is_none() {
+        if !self.all && self.labels.selector.is_none() {
             return Ok(self.names.clone());
         }
-        let labels = self.selector.clone().unwrap_or_default();
-        let selection = Selection { labels, ..Selection::default() };
+        let selection = self.labels.selection();
         let list = session.client.list_selected(of, Representation::Metadata, &selection).await;
         let list = list.map_err(|error| session.explain(&error))?;
         let items = list["items"].as_array().into_iter().flatten();
@@ -381,13 +343,13 @@ fn of_kind(info: &'static Info, names: &[String]) -> Vec<Named> {
     names.iter().map(|name| (info, name.clone())).collect()
 }
 
-/// The objects in a message: names alone if all are of one kind.
-fn labels(objects: &[Named]) -> Vec<String> {
-    let is_one_kind = objects.iter().all(|(info, _)| info.kind == objects[0].0.kind);
-    let label = |(info, name): &Named| {
-        if is_one_kind { name.clone() } else { format!("{}/{name}", kinds::name(info)) }
-    };
-    objects.iter().map(label).collect()
+fn is_one_kind(objects: &[Named]) -> bool {
+    objects.iter().all(|(info, _)| info.kind == objects[0].0.kind)
+}
+
+/// An object in a message: its name alone if all are of one kind.
+fn label((info, name): &Named, is_one_kind: bool) -> String {
+    if is_one_kind { name.clone() } else { format!("{}/{name}", kinds::name(info)) }
 }
 
 fn confirm(objects: &[Named], process: &Process) -> Result<(), CliError> {
@@ -395,53 +357,13 @@ fn confirm(objects: &[Named], process: &Process) -> Result<(), CliError> {
         let text = "--interactive asks for confirmation, and there is no terminal";
         return Err(CliError::usage(text));
     }
-    let is_one_kind = objects.iter().all(|(info, _)| info.kind == objects[0].0.kind);
+    let is_one_kind = is_one_kind(objects);
     let kind = if is_one_kind { format!("{} ", kinds::name(objects[0].0)) } else { String::new() };
-    if process.confirm(&format!("Delete {kind}{}?", labels(objects).join(", ")))? {
+    let labels: Vec<String> = objects.iter().map(|one| label(one, is_one_kind)).collect();
+    if process.confirm(&format!("Delete {kind}{}?", labels.join(", ")))? {
         return Ok(());
     }
     Err(CliError::new("not confirmed, so nothing was done"))
-}
-
-/// How objects are deleted.
-struct Deletion<'a> {
-    /// The namespace of those that have one.
-    namespace: Option<&'a str>,
-    ignore_not_found: bool,
-    output: Option<&'a str>,
-    dry_run: DryRun,
-}
-
-impl Deletion<'_> {
-    /// Deletes one object after the other, also after an error.
-    async fn run(
-        &self,
-        session: &mut Session,
-        objects: &[Named],
-        process: &Process,
-    ) -> Result<(), CliError> {
-        let mut failed = false;
-        for (done, (info, name)) in objects.iter().enumerate() {
-            let of = Collection::new(info, self.namespace);
-            let Err(error) = delete(session, of, name, self.dry_run, process).await else {
-                print_name(self.output, info, name, process)?;
-                continue;
-            };
-            if self.ignore_not_found && is_missing(&error) {
-                continue;
-            }
-            let mut explained = session.explain_named(of, name, &error).await;
-            if is_missing(&error) && info.kind == SharedSecret::INFO.kind {
-                explained.hints.extend(one_key(name));
-            }
-            if error.fails_all_requests() {
-                return Err(explained.not_tried(&labels(objects)[done + 1..]));
-            }
-            process.print_error(&explained);
-            failed = true;
-        }
-        if failed { Err(CliError::reported()) } else { Ok(()) }
-    }
 }
 
 async fn delete(

@@ -12,12 +12,13 @@ use postern_meta::{Timestamp, human_duration};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
+use crate::batch::{self, Failure};
 use crate::error::CliError;
-use crate::flags::{ConnectionFlags, NamespaceFlag};
+use crate::flags::{CollectionFlags, LabelFlag};
 use crate::kinds;
 use crate::output::{self, LAST_APPLIED, escape};
 use crate::process::Process;
-use crate::resources::{self, KindParser};
+use crate::resources::{self, ObjectWords};
 use crate::session::Session;
 
 /// The most events of an object that are printed: the last ones.
@@ -32,67 +33,57 @@ const EVENTS_NAMESPACE: &str = "default";
     postern describe cluster/east\n  \
     postern describe secrets -l team=red")]
 pub struct Describe {
-    /// A kind and the names of objects; or KIND/NAME, which may be repeated
-    #[arg(
-        value_name = "KIND[/NAME]",
-        required = true,
-        value_parser = KindParser,
-        hide_possible_values = true
-    )]
-    words: Vec<String>,
-
-    /// Only objects with these labels
-    #[arg(short = 'l', long, value_name = "SELECTOR")]
-    selector: Option<String>,
+    #[command(flatten)]
+    objects: ObjectWords,
 
     #[command(flatten)]
-    namespace: NamespaceFlag,
+    labels: LabelFlag,
 
     #[command(flatten)]
-    connection: ConnectionFlags,
+    collection: CollectionFlags,
 }
 
 impl Describe {
     /// Reads, and prints.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        let wanted = resources::wanted(&self.words, Verb::Get)?;
-        if self.selector.is_some() && wanted.iter().any(|one| one.name.is_some()) {
+        let wanted = resources::wanted(&self.objects.words, Verb::Get)?;
+        if self.labels.selector.is_some() && wanted.iter().any(|one| one.name.is_some()) {
             return Err(CliError::usage("names and selectors cannot be used together"));
         }
-        let mut session = Session::open(&self.connection, process)?;
-        session.load_namespace(Some(&self.namespace)).await?;
-        let namespace = session.namespace_or(&self.namespace);
+        let (mut session, namespace) = Session::open_in(&self.collection, process).await?;
         let mut separator = "";
-        let mut failed = false;
-        for one in wanted {
-            let of = Collection::new(one.info, Some(&namespace));
-            let objects = match &one.name {
-                Some(name) => match session.client.get_as(of, name, Representation::Whole).await {
-                    Ok(object) => vec![object],
-                    Err(error) => {
-                        let explained = session.explain_named(of, name, &error).await;
-                        if error.fails_all_requests() {
-                            return Err(explained);
+        batch::each(
+            &wanted,
+            |_| None,
+            process,
+            async |one| {
+                let of = Collection::new(one.info, Some(&namespace));
+                let objects = match &one.name {
+                    Some(name) => {
+                        match session.client.get_as(of, name, Representation::Whole).await {
+                            Ok(object) => vec![object],
+                            Err(error) => {
+                                let explained = session.explain_named(of, name, &error).await;
+                                return Err(Failure::of(&error, explained));
+                            }
                         }
-                        process.print_error(&explained);
-                        failed = true;
-                        continue;
                     }
-                },
-                None => self.list(&mut session, of).await?,
-            };
-            if objects.is_empty() {
-                process.print_status(&format!("no {}", one.info.plural));
-            }
-            for object in objects {
-                let events = events(&mut session, one.info, &object).await;
-                let text = describe(one.info, object, &events, process.now_unix_seconds());
-                process.print_text(separator)?;
-                process.print_text(text.as_str())?;
-                separator = "\n\n";
-            }
-        }
-        if failed { Err(CliError::reported()) } else { Ok(()) }
+                    None => self.list(&mut session, of).await.map_err(Failure::All)?,
+                };
+                if objects.is_empty() {
+                    process.print_status(&format!("no {}", one.info.plural));
+                }
+                for object in objects {
+                    let events = events(&mut session, one.info, &object).await;
+                    let text = describe(one.info, object, &events, process.now_unix_seconds());
+                    process.print_text(separator).map_err(Failure::All)?;
+                    process.print_text(text.as_str()).map_err(Failure::All)?;
+                    separator = "\n\n";
+                }
+                Ok(())
+            },
+        )
+        .await
     }
 
     async fn list(
@@ -100,8 +91,7 @@ impl Describe {
         session: &mut Session,
         of: Collection<'_>,
     ) -> Result<Vec<Value>, CliError> {
-        let selection =
-            Selection { labels: self.selector.clone().unwrap_or_default(), ..Selection::default() };
+        let selection = self.labels.selection();
         let list = session.client.list_selected(of, Representation::Whole, &selection).await;
         match list.map_err(|error| session.explain(&error))?.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Ok(items),
@@ -255,7 +245,7 @@ fn age(text: &str, now: i64) -> Option<String> {
 struct Place<'a> {
     depth: usize,
     pointer: String,
-    /// The maps whose keys are chosen by users, as JSON pointers.
+    /// The maps with keys that users choose, as JSON pointers.
     secrets: &'a [String],
 }
 
@@ -269,7 +259,7 @@ impl Place<'_> {
     }
 }
 
-/// A field and what is in it, indented.
+/// A field and its content, indented.
 fn nested(heading: &str, value: &Value, at: &Place<'_>, out: &mut String) {
     let indent = "  ".repeat(at.depth);
     // Writing to a String does not fail.

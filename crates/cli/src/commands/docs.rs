@@ -2,11 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap_complete::Shell;
 
 use crate::error::CliError;
 use crate::process::Process;
+
+/// The shells that have a completion script.
+const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
 /// Print a completion script for a shell.
 #[derive(Args, Debug)]
@@ -16,14 +20,8 @@ use crate::process::Process;
     fish: postern completion fish > ~/.config/fish/completions/postern.fish")]
 pub struct Completion {
     /// The shell
-    shell: KnownShell,
-}
-
-#[derive(ValueEnum, Clone, Copy, Debug)]
-enum KnownShell {
-    Bash,
-    Zsh,
-    Fish,
+    #[arg(value_parser = PossibleValuesParser::new(SHELLS).try_map(|name| name.parse::<Shell>()))]
+    shell: Shell,
 }
 
 /// Print the manual page, or write them all.
@@ -37,13 +35,8 @@ pub struct Man {
 impl Completion {
     /// Prints the script.
     pub(crate) fn run(self, mut root: clap::Command, process: &Process) -> Result<(), CliError> {
-        let shell = match self.shell {
-            KnownShell::Bash => Shell::Bash,
-            KnownShell::Zsh => Shell::Zsh,
-            KnownShell::Fish => Shell::Fish,
-        };
         let mut script = Vec::new();
-        clap_complete::generate(shell, &mut root, "postern", &mut script);
+        clap_complete::generate(self.shell, &mut root, "postern", &mut script);
         process.write_stdout(&script)
     }
 }

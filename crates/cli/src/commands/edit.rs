@@ -1,4 +1,5 @@
-//! `postern edit`: an object in the user's editor. What was edited is never lost: the file is kept after an error.
+//! `postern edit`: an object in the user's editor. Edits are never lost: the file is kept after an
+//! error.
 
 use clap::Args;
 use postern_client::{Collection, Error, Representation};
@@ -11,12 +12,12 @@ use zeroize::Zeroizing;
 
 use crate::editor::EditedFile;
 use crate::error::CliError;
-use crate::flags::{ConnectionFlags, NamespaceFlag, ObjectFormat};
+use crate::flags::{CollectionFlags, ObjectFormat};
 use crate::kinds;
 use crate::manifest::value_of;
 use crate::output::{self, escape};
 use crate::process::Process;
-use crate::resources::{self, KindParser, Wanted};
+use crate::resources::{self, ObjectWords, Wanted};
 use crate::session::Session;
 
 /// The owner of the edited fields.
@@ -30,47 +31,36 @@ const ROUNDS_MAX: usize = 20;
     postern edit user ada\n  \
     KUBE_EDITOR=nano postern edit cluster/east")]
 pub struct Edit {
-    /// A kind and the names of objects; or KIND/NAME, which may be repeated
-    #[arg(
-        value_name = "KIND[/NAME]",
-        required = true,
-        value_parser = KindParser,
-        hide_possible_values = true
-    )]
-    words: Vec<String>,
+    #[command(flatten)]
+    objects: ObjectWords,
 
     /// Output format of the edited object [default: no output]
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<ObjectFormat>,
 
     #[command(flatten)]
-    namespace: NamespaceFlag,
-
-    #[command(flatten)]
-    connection: ConnectionFlags,
+    collection: CollectionFlags,
 }
 
 /// How one round of editing has ended.
 enum Round {
     /// The object was changed.
     Written(Box<Object>),
-    /// Nothing is to be changed.
+    /// The object needs no change.
     Unchanged,
-    /// It is edited again, for this reason.
+    /// The user edits the object again, for this reason.
     Again(String),
 }
 
 impl Edit {
     /// Edits one object after the other; the first error ends it.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        let wanted = resources::wanted(&self.words, Verb::Patch)?;
+        let wanted = resources::wanted(&self.objects.words, Verb::Patch)?;
         if let Some(one) = wanted.iter().find(|one| one.name.is_none()) {
             let message = format!("{} needs the NAME of an object", kinds::name(one.info));
             return Err(CliError::usage(message));
         }
-        let mut session = Session::open(&self.connection, process)?;
-        session.load_namespace(Some(&self.namespace)).await?;
-        let namespace = session.namespace_or(&self.namespace);
+        let (mut session, namespace) = Session::open_in(&self.collection, process).await?;
         for Wanted { info, name } in wanted {
             let of = Collection::new(info, Some(&namespace));
             let name = name.unwrap_or_default();
@@ -92,10 +82,8 @@ async fn edit(
     name: &str,
     process: &Process,
 ) -> Result<Option<Object>, CliError> {
-    let original = match session.client.get_as(of, name, Representation::Whole).await {
-        Ok(object) => without_managed_fields(object),
-        Err(error) => return Err(session.explain_named(of, name, &error).await),
-    };
+    let original = session.client.get_as(of, name, Representation::Whole).await;
+    let original = without_managed_fields(session.answer(of, name, original).await?);
     let mut file = EditedFile::create(process)?;
     match edit_file(session, of, &original, &mut file, process).await {
         Ok(edited) => {
@@ -103,7 +91,7 @@ async fn edit(
             Ok(edited)
         }
         Err(error) if file.is_unchanged() => {
-            // Without what was edited, it has nothing that could be lost.
+            // Without edits, the file contains nothing that could be lost.
             let _ = file.remove();
             Err(error)
         }
@@ -149,7 +137,7 @@ async fn edit_file(
     Err(CliError::new(failure.unwrap_or_default()))
 }
 
-/// Sends what was edited, if it makes sense.
+/// Sends the edited object, if it is valid.
 async fn take(
     session: &mut Session,
     of: Collection<'_>,
@@ -168,7 +156,7 @@ async fn take(
         }
     }
     let Some(mut patch) = merge_patch(original, &edited) else { return Ok(Round::Unchanged) };
-    // So that nothing of another writer is overwritten: lists are replaced as a whole.
+    // The version protects the writes of other clients, because lists are replaced as a whole.
     let version = &original["metadata"]["resourceVersion"];
     match patch.get_mut("metadata").and_then(Value::as_object_mut) {
         Some(metadata) => drop(metadata.insert("resourceVersion".to_owned(), version.clone())),

@@ -5,14 +5,16 @@ use std::convert::Infallible;
 use clap::Args;
 use postern_client::{Collection, Representation};
 use postern_kinds::{Info, Verb};
+use serde_json::Value;
+use zeroize::Zeroizing;
 
-use super::by_kind::{KindArgs, OfKind};
+use super::by_kind::{KindArgs, NamespaceArgs, OfKind};
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, NamespaceFlag, TableFormat};
 use crate::kinds;
 use crate::output;
 use crate::process::Process;
-use crate::session::Session;
+use crate::server_table::{TableOptions, TablePrinter};
 
 /// How a list is printed.
 #[derive(Args, Debug)]
@@ -36,6 +38,12 @@ pub struct ListNamespaces {
     pub(super) all_namespaces: bool,
 }
 
+impl NamespaceArgs for ListNamespaces {
+    fn flag(&self) -> Option<&NamespaceFlag> {
+        Some(&self.namespace).filter(|_| !self.all_namespaces)
+    }
+}
+
 impl KindArgs for List {
     const VERB: Verb = Verb::List;
     type NamespaceArgs = ListNamespaces;
@@ -55,29 +63,50 @@ impl KindArgs for List {
 impl OfKind<List> {
     /// Lists, and prints.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        let mut session = Session::open(&self.args.connection, process)?;
-        let flags = self.namespace_args.as_ref().filter(|flags| !flags.all_namespaces);
-        session.load_namespace(flags.map(|flags| &flags.namespace)).await?;
-        let namespace = flags.map(|flags| session.namespace_or(&flags.namespace));
+        let (mut session, namespace) = self.open(&self.args.connection, process).await?;
         let of = Collection::new(self.info, namespace.as_deref());
         let format = self.args.output;
-        let representation = output::representation(format);
+        let representation = representation(format);
         let list = session.client.list(of, representation).await;
         let list = list.map_err(|error| session.explain(&error))?;
         if representation == Representation::Table
             && list["rows"].as_array().is_none_or(Vec::is_empty)
         {
-            process.print_status(&empty_list_message(of));
+            process.print_status(&output::empty_message(of.info(), of.namespace()));
             return Ok(());
         }
-        process.print_text(output::text(list, format, of).as_str())
+        process.print_text(text(list, format, of).as_str())
     }
 }
 
-/// Says that a list is empty.
-fn empty_list_message(of: Collection<'_>) -> String {
-    match of.namespace() {
-        Some(namespace) => format!("no {} in the namespace {namespace}", of.info().plural),
-        None => format!("no {}", of.info().plural),
+/// The representation that a format needs.
+fn representation(format: Option<TableFormat>) -> Representation {
+    match format {
+        None | Some(TableFormat::Wide) => Representation::Table,
+        Some(TableFormat::Name) => Representation::Metadata,
+        Some(TableFormat::Json | TableFormat::Yaml) => Representation::Whole,
+    }
+}
+
+/// A list as text. It has the format's [`representation`].
+fn text(value: Value, format: Option<TableFormat>, of: Collection<'_>) -> Zeroizing<String> {
+    match format {
+        Some(TableFormat::Json) => output::json(value),
+        Some(TableFormat::Yaml) => output::yaml(value),
+        Some(TableFormat::Name) => {
+            let items = value["items"].as_array();
+            let items = items.map_or(std::slice::from_ref(&value), Vec::as_slice).iter();
+            let names = items.filter_map(|item| item["metadata"]["name"].as_str());
+            names.map(|name| output::full_name(of.info(), name) + "\n").collect::<String>().into()
+        }
+        None | Some(TableFormat::Wide) => {
+            let options = TableOptions {
+                wide: format.is_some(),
+                namespaces: of.info().is_namespaced() && of.namespace().is_none(),
+                ..TableOptions::default()
+            };
+            let rows = value["rows"].as_array().map_or(&[][..], Vec::as_slice);
+            TablePrinter::new(&value, options).lines(rows).into()
+        }
     }
 }

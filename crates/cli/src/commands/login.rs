@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use postern_client::{Collection, ServerUrl, Settings, Trust};
+use postern_client::{Collection, ServerUrl, Trust};
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::{SecretText, access_key, selves};
 use postern_meta::status::Reason;
@@ -14,13 +14,13 @@ use super::login_browser::BrowserLogin;
 use super::login_workload::Workload;
 use super::whoami;
 use crate::error::CliError;
-use crate::flags::CredentialFlags;
+use crate::flags::{CredentialFlags, CurrentFlag};
 use crate::kubeconfig::{
     self, ENTRY_PREFIX, Files, Kubeconfig, OtherContexts, OtherLogins, ResolvedContext, some_of,
 };
 use crate::output::escape;
 use crate::process::Process;
-use crate::session::{Session, given_key, given_trust, start_log};
+use crate::session::{Session, given_key, given_trust, settings, start_log};
 use crate::{base64_text, parse};
 
 /// How long each request of a logout may take: it does not wait long for a server that is gone.
@@ -76,6 +76,9 @@ pub struct Login {
     /// The longest lifetime of the key of a login with a browser, as 8h [default: as long as the login of the browser]
     #[arg(long, value_name = "DURATION", value_parser = parse::ttl, conflicts_with_all = ["access_key", "workload_identity"])]
     ttl: Option<i64>,
+
+    #[command(flatten)]
+    current: CurrentFlag,
 
     #[command(flatten)]
     credential: CredentialFlags,
@@ -148,6 +151,7 @@ impl Login {
             server: &url,
             authority: authority.as_deref(),
             key: &key.value,
+            sets_current: self.current.set_current,
             others: if self.replace { OtherLogins::Replace } else { OtherLogins::Keep },
         };
         let others = match kubeconfig::login(&files, &login) {
@@ -163,11 +167,16 @@ impl Login {
         let file = files.paths.first().map(|path| path.display().to_string()).unwrap_or_default();
         process.print_status(&format!("logged in to {url} as {who}"));
         say_others(&others, process);
-        process.print_status(&format!("the current context of {file} is now {name}"));
+        let written = if self.current.set_current {
+            format!("the current context of {file} is now {name}")
+        } else {
+            format!("{file} has the context {name}")
+        };
+        process.print_status(&written);
         Ok(())
     }
 
-    /// The access key: a given one, or that of a login with a browser.
+    /// The access key: the given one, or the key of a login with a browser.
     async fn key(
         &self,
         server: &ServerUrl,
@@ -219,15 +228,9 @@ impl Login {
         trust: &Trust,
         process: &Process,
     ) -> Result<(Session, selves::Status), CliError> {
-        let settings = Settings {
-            server: server.clone(),
-            key: key.clone(),
-            // It is the key that is checked: what a kubeconfig says does not matter.
-            impersonation: None,
-            trust: trust.clone(),
-            tls_server_name: None,
-            request_timeout: self.credential.timeout,
-        };
+        // This checks the key, so the settings of a kubeconfig do not matter.
+        let settings =
+            settings(server.clone(), key.clone(), trust.clone(), self.credential.timeout);
         let mut session = Session::new(settings, None, None, process)?;
         let asked = session.ask_self().await;
         let status = asked.map(|(_, status)| status).map_err(|error| {
@@ -241,7 +244,7 @@ impl Login {
     }
 }
 
-/// Says what the login means for other contexts of the server.
+/// Reports the effect of the login on other contexts of the server.
 fn say_others(others: &OtherContexts, process: &Process) {
     if !others.renewed.is_empty() {
         let names = some_of(&others.renewed);
@@ -273,7 +276,7 @@ impl Logout {
                 .hint(config.contexts_hint())
         };
         let resolved = config.resolve(&name).ok_or_else(|| none(&name))?;
-        // Of a context that `connect` wrote, the login is meant.
+        // For a context that `connect` wrote, this removes its login.
         let resolved = match resolved.login() {
             Some(login) => config.login_of(&login).ok_or_else(|| none(login.context))?,
             None => resolved,
@@ -300,11 +303,11 @@ impl Logout {
     }
 }
 
-/// Deletes the key of a context if it was made for one login. That it is gone already is no error. Where
-/// the server cannot be asked what the key is, a warning says so.
+/// Deletes the key of a context if it was made for one login. A key that is gone already is no
+/// error. If the server cannot be asked about the key, a warning says so.
 ///
 /// # Errors
-/// When the key should be deleted and cannot be: then it can be tried again, as the key is still there.
+/// If the deletion fails. The caller can try again, because the key still exists.
 async fn delete_login_key(
     config: &Kubeconfig,
     resolved: &ResolvedContext<'_>,
@@ -332,7 +335,7 @@ async fn delete_login_key(
         }
     };
     let key = &status.access_key;
-    // The key of a login with a browser is a session, whatever its type is.
+    // The key of a login with a browser is a session, regardless of its type.
     match session.client.delete_at_root(SESSION_PATH).await {
         Ok(()) => {
             process.print_status(&format!("the access key {} was deleted", escape(key)));

@@ -1,5 +1,6 @@
-//! `postern login` with a browser: on this machine, which brings a code to a port of the command line (RFC 8252), or on
-//! another one, while the command line asks again and again (RFC 8628).
+//! `postern login` with a browser. A browser on this machine brings a code to a port of the command
+//! line (RFC 8252). For a browser on another machine, the command line asks again and again (RFC
+//! 8628).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64URL;
-use postern_client::{Client, FormResponse, ServerUrl, Settings, Trust};
+use postern_client::{Client, FormResponse, ServerUrl, Trust};
 use postern_kinds::SecretText;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -18,12 +19,12 @@ use super::busy;
 use crate::error::CliError;
 use crate::output::escape;
 use crate::process::Process;
-use crate::session::client_with;
+use crate::session::{client_with, settings};
 
 /// The client that the server knows.
 const CLIENT_ID: &str = "postern-cli";
 
-/// The paths of the server, and that of the command line's own port.
+/// The paths of the server, and the path of the command line's own port.
 const AUTHORIZE_PATH: &str = "/auth/authorize";
 const DEVICE_PATH: &str = "/auth/device";
 const TOKEN_PATH: &str = "/auth/token";
@@ -65,7 +66,7 @@ pub(super) struct BrowserLogin<'a> {
     pub(super) ttl_seconds: Option<i64>,
 }
 
-/// What the browser brought.
+/// The result that the browser brought.
 enum Brought {
     Code(SecretText),
     Denied,
@@ -176,15 +177,8 @@ impl BrowserLogin<'_> {
     }
 
     fn client(&self, process: &Process) -> Result<Client, CliError> {
-        let settings = Settings {
-            server: self.server.clone(),
-            key: SecretText::default(),
-            impersonation: None,
-            trust: self.trust.clone(),
-            tls_server_name: None,
-            request_timeout: self.timeout,
-        };
-        client_with(settings, process)
+        let key = SecretText::default();
+        client_with(settings(self.server.clone(), key, self.trust.clone(), self.timeout), process)
     }
 }
 
@@ -244,21 +238,21 @@ async fn ask_until_allowed(
     }
 }
 
-/// What an answer to a request for the key says.
+/// The meaning of a response to a request for the key.
 #[derive(Debug, PartialEq)]
 enum Judged {
     /// The login has ended.
     Ended(Result<SecretText, CliError>),
-    /// It has not. The next request comes after the wait; later ones, after the interval.
+    /// The login has not ended. The next request comes after `wait`; later ones, after `interval`.
     Pending { interval: Duration, wait: Duration },
 }
 
 /// Judges an answer to a request that came after this interval.
 fn judged(answer: &FormResponse, interval: Duration) -> Judged {
-    let interval = match answer.body.get("error").and_then(Value::as_str) {
-        Some("authorization_pending") => interval,
-        Some("expired_token") => return Judged::Ended(Err(too_late())),
-        Some("access_denied") => return Judged::Ended(Err(denied())),
+    let interval = match busy::text(answer, "error") {
+        "authorization_pending" => interval,
+        "expired_token" => return Judged::Ended(Err(too_late())),
+        "access_denied" => return Judged::Ended(Err(denied())),
         _ if busy::is_busy(answer) => (interval + busy::SLOWER).min(MAX_INTERVAL.max(interval)),
         _ => return Judged::Ended(key_in(answer)),
     };
@@ -267,10 +261,7 @@ fn judged(answer: &FormResponse, interval: Duration) -> Judged {
 }
 
 fn key_in(answer: &FormResponse) -> Result<SecretText, CliError> {
-    match answer.body.get("access_token").and_then(Value::as_str) {
-        Some(key) if answer.code == 200 => Ok(SecretText::from(key.to_owned())),
-        _ => Err(refused(&answer.body, "the server gave no access key")),
-    }
+    busy::key_in(answer).ok_or_else(|| refused(&answer.body, "the server gave no access key"))
 }
 
 /// Waits until a browser brings the answer to this login. Other requests get an error, and change nothing.
@@ -322,7 +313,7 @@ async fn serve(mut stream: TcpStream, state: &SecretText) -> Option<Brought> {
          Cache-Control: no-store\r\nConnection: close\r\n\r\n{page}",
         page.len()
     );
-    // If the browser has gone, the answer counts all the same.
+    // If the browser has gone, its code is still used.
     if stream.write_all(response.as_bytes()).await.is_ok() {
         drop(stream.shutdown().await);
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use postern_client::{Client, FormResponse, ServerUrl, Settings, Trust};
+use postern_client::{Client, FormResponse, ServerUrl, Trust};
 use postern_kinds::SecretText;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -12,7 +12,7 @@ use super::busy;
 use crate::error::CliError;
 use crate::output::escape;
 use crate::process::{Process, read_file};
-use crate::session::client_with;
+use crate::session::{client_with, settings};
 
 /// The path of exchanges. With the external URL of the server, it is the audience of the token.
 const PATH: &str = "/auth/token";
@@ -21,7 +21,7 @@ const PATH: &str = "/auth/token";
 const METHODS_PATH: &str = "/auth/methods";
 
 /// The parameter that names this client, as in the other logins.
-const CLIENT: (&str, &str) = ("client_id", "postern-cli");
+const CLIENT_ID: &str = "postern-cli";
 
 /// The variable with a token, as GitLab CI sets it by `id_tokens`.
 const TOKEN_VARIABLE: &str = "POSTERN_ID_TOKEN";
@@ -39,7 +39,7 @@ const ATTEMPTS_MAX: u32 = 8;
 /// The wait before the second attempt, if the server names none. It doubles with each attempt.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// What is exchanged, and where.
+/// The token to exchange, and the server.
 pub(super) struct Workload<'a> {
     /// The name of the WorkloadIdentity.
     pub(super) identity: &'a str,
@@ -111,7 +111,7 @@ impl Workload<'_> {
             let answered = answered.map_err(|_| self.too_late())?;
             let answered = answered.map_err(|error| failed("the exchange failed", &error))?;
             let exchanged = Exchanged(answered);
-            if !exchanged.is_busy() || attempt >= ATTEMPTS_MAX {
+            if !busy::is_busy(&exchanged.0) || attempt >= ATTEMPTS_MAX {
                 return Ok(exchanged);
             }
             // Jobs that were refused together do not come back together.
@@ -163,7 +163,7 @@ impl Workload<'_> {
         let server = ServerUrl::parse(host).map_err(|_| wrong())?;
         let credential = SecretText::from(credential.to_owned());
         let mut client = self.client(server, credential, &Trust::System)?;
-        let answered = client.get_at_root(&format!("/{path}"), ("audience", audience)).await;
+        let answered = client.get_at_root(&format!("/{path}"), "audience", audience).await;
         let answer = answered.map_err(|error| failed("GitHub gave no token", &error))?;
         let value = answer.get("value").and_then(Value::as_str);
         let value = value.ok_or_else(|| CliError::new("GitHub gave no token"))?;
@@ -176,21 +176,13 @@ impl Workload<'_> {
         key: SecretText,
         trust: &Trust,
     ) -> Result<Client, CliError> {
-        let settings = Settings {
-            server,
-            key,
-            impersonation: None,
-            trust: trust.clone(),
-            tls_server_name: None,
-            request_timeout: self.timeout,
-        };
-        client_with(settings, self.process)
+        client_with(settings(server, key, trust.clone(), self.timeout), self.process)
     }
 
     /// The external URL of the server, if it names one. Only a help: an error of this request is not worth printing.
     async fn external_url(&self) -> Option<String> {
         let client = self.client(self.server.clone(), SecretText::default(), self.trust);
-        let methods = client.ok()?.get_at_root(METHODS_PATH, CLIENT).await.ok()?;
+        let methods = client.ok()?.get_at_root(METHODS_PATH, "client_id", CLIENT_ID).await.ok()?;
         let url = methods.get("externalUrl")?.as_str()?.trim_end_matches('/');
         let is_url = url.starts_with("https://") && ServerUrl::parse(url).is_ok();
         is_url.then(|| url.to_owned())
@@ -218,17 +210,11 @@ impl Workload<'_> {
 
 impl Exchanged {
     fn key(&self) -> Option<SecretText> {
-        let key = self.0.body.get("access_token").and_then(Value::as_str);
-        key.filter(|_| self.0.code == 200).map(|key| SecretText::from(key.to_owned()))
+        busy::key_in(&self.0)
     }
 
     fn text(&self, name: &str) -> &str {
-        self.0.body.get(name).and_then(Value::as_str).unwrap_or_default()
-    }
-
-    /// Whether the same request can be served later.
-    fn is_busy(&self) -> bool {
-        busy::is_busy(&self.0)
+        busy::text(&self.0, name)
     }
 
     /// The reason of the server. The rate limit, and a server that is starting, answer with a Status.
@@ -245,7 +231,7 @@ impl Exchanged {
     }
 
     fn refused(&self) -> CliError {
-        if self.is_busy() {
+        if busy::is_busy(&self.0) {
             let error = CliError::new(format!("the server gives no key now: {}", self.why()));
             return match self.retry_after() {
                 Some(wait) => error

@@ -1,18 +1,18 @@
-//! `postern migrate virtualcluster`: says what moving a virtual cluster to another project changes, asks, and
-//! moves it.
+//! `postern migrate virtualcluster`: moves a virtual cluster to another project. It first lists the
+//! changes, and asks.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
-use postern_client::{Collection, Error, Representation, decode_fields};
+use postern_client::{Collection, Representation};
 use postern_kinds::project::{Project, namespace_of};
 use postern_kinds::project_members::{self, ProjectMember, ProjectMembers};
 use postern_kinds::project_migrate_virtual_cluster_instance::{
     ProjectMigrateVirtualClusterInstance, Source, Spec,
 };
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
-use postern_kinds::{AnyKind as _, Kind as _, project, virtual_cluster_instance};
+use postern_kinds::{AnyKind as _, Kind as _, virtual_cluster_instance};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::Reason;
 use serde_json::Value;
@@ -70,16 +70,9 @@ pub struct MigrateVirtualCluster {
     connection: ConnectionFlags,
 }
 
-impl Migrate {
+impl MigrateVirtualCluster {
     /// Moves.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        let Self::VirtualCluster(command) = self;
-        command.run(process).await
-    }
-}
-
-impl MigrateVirtualCluster {
-    async fn run(self, process: &Process) -> Result<(), CliError> {
         let asks = !self.yes && !self.dry_run;
         if asks && !process.stdin_is_terminal() {
             let text = "the command asks for confirmation, and there is no terminal";
@@ -141,11 +134,9 @@ impl MigrateVirtualCluster {
         let Self { name, from, to, .. } = self;
         let (old, new) = (namespace_of(from), namespace_of(to));
         let of = Collection::of::<VirtualClusterInstance>(Some(&old));
-        let instance = match session.client.get(of, name).await {
-            Ok(instance) => decode_fields::<VirtualClusterInstance>(&instance),
-            Err(error) => return Err(session.explain_named(of, name, &error).await),
-        };
-        let instance = instance.map_err(|error| session.explain(&error))?;
+        let instance = session.client.get(of, name).await;
+        let instance = session.answer(of, name, instance).await?;
+        let instance = session.fields::<VirtualClusterInstance>(&instance)?;
         let mut plan = format!(
             "virtual cluster {name}\n  project:   {from} -> {to}\n  namespace: {old} -> {new}\n  \
              address:   /kubernetes/project/{from}/virtualcluster/{name} -> \
@@ -158,7 +149,7 @@ impl MigrateVirtualCluster {
         Ok(plan)
     }
 
-    /// Adds who has access before and who has it after: the members of the projects.
+    /// Adds the users and teams with access before and after: the members of the projects.
     async fn add_access(
         &self,
         session: &mut Session,
@@ -172,8 +163,8 @@ impl MigrateVirtualCluster {
             "  stays:     the owner ({owner}) and {} access rules",
             spec.access.len()
         );
-        let before = members(session, &self.from).await.map_err(|e| session.explain(&e))?;
-        let after = members(session, &self.to).await.map_err(|e| session.explain(&e))?;
+        let before = members(session, &self.from).await?;
+        let after = members(session, &self.to).await?;
         let (Some(before), Some(after)) = (before, after) else {
             let _ = writeln!(
                 plan,
@@ -191,24 +182,16 @@ impl MigrateVirtualCluster {
         Ok(())
     }
 
-    /// Adds what the quota of the project that gets it says.
+    /// Adds the quota of the target project.
     async fn add_quota(&self, session: &mut Session, plan: &mut String) -> Result<(), CliError> {
         let plural = VirtualClusterInstance::INFO.plural;
-        let project = match session.client.get(Collection::of::<Project>(None), &self.to).await {
-            Ok(project) => decode_fields::<Project>(&project),
-            Err(error) if is_hidden(&error) => {
-                let _ = writeln!(
-                    plan,
-                    "  quota:     unknown: no permission to read the quota of \
-                                        {}",
-                    self.to
-                );
-                return Ok(());
-            }
-            Err(error) => return Err(session.explain(&error)),
+        let project = session.client.get(Collection::of::<Project>(None), &self.to).await;
+        let Some(project) = session.readable(project)? else {
+            let to = &self.to;
+            let _ = writeln!(plan, "  quota:     unknown: no permission to read the quota of {to}");
+            return Ok(());
         };
-        let project: project::Fields = project.map_err(|error| session.explain(&error))?;
-        let Some(limit) = project.spec.project_quota(plural) else {
+        let Some(limit) = session.fields::<Project>(&project)?.spec.project_quota(plural) else {
             let _ = writeln!(plan, "  quota:     none in {}", self.to);
             return Ok(());
         };
@@ -237,21 +220,17 @@ fn secret(spec: &virtual_cluster_instance::Spec) -> String {
 }
 
 /// The members of a project, with their roles; `None` if the caller may not know them.
-async fn members(session: &mut Session, project: &str) -> Result<Option<BTreeSet<String>>, Error> {
+async fn members(
+    session: &mut Session,
+    project: &str,
+) -> Result<Option<BTreeSet<String>>, CliError> {
     let of = Collection::of::<Project>(None);
-    let listed = match session.client.get_part(of, project, "members").await {
-        Ok(listed) => listed,
-        Err(error) if is_hidden(&error) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let project_members::Spec { users, teams } = decode_fields::<ProjectMembers>(&listed)?.spec;
+    let listed = session.client.get_part(of, project, "members").await;
+    let Some(listed) = session.readable(listed)? else { return Ok(None) };
+    let project_members::Spec { users, teams } = session.fields::<ProjectMembers>(&listed)?.spec;
     let named = |kind: &'static str| {
         move |one: ProjectMember| format!("{kind}/{} ({})", one.info.name, one.cluster_role)
     };
     let users = users.into_iter().map(named("user"));
     Ok(Some(users.chain(teams.into_iter().map(named("team"))).collect()))
-}
-
-fn is_hidden(error: &Error) -> bool {
-    matches!(error.reason(), Some(Reason::Forbidden | Reason::NotFound))
 }

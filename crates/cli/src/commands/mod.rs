@@ -1,5 +1,5 @@
-//! The commands. Verbs for all kinds have a file each (`get/`, `list.rs`, `create.rs`, `delete.rs` and others); what
-//! some of them share is in `by_kind.rs`. The others are for one thing.
+//! The commands. Verbs for all kinds have a file each (`get/`, `list.rs`, `create.rs`, `delete.rs`
+//! and others). The common parts of some of them are in `by_kind.rs`. The others are for one thing.
 
 mod access_keys;
 mod access_reviews;
@@ -12,7 +12,6 @@ mod console;
 mod create;
 mod delete;
 mod describe;
-mod diff;
 mod docs;
 mod edit;
 mod get;
@@ -23,18 +22,16 @@ mod login_workload;
 mod migrate;
 mod principals;
 mod projects;
+mod rotate;
 mod run;
 mod secret_names;
 mod secret_read;
 mod secret_watch;
 mod secrets;
 mod share;
-mod successor;
-mod test;
+mod test_connector;
 mod token;
-mod top;
 mod version;
-mod wait;
 mod whoami;
 
 use std::pin::Pin;
@@ -48,7 +45,7 @@ use crate::error::CliError;
 use crate::process::Process;
 pub use console::Link;
 
-use access_keys::{OfAccessKey, Replace, Switch};
+use access_keys::{OfAccessKey, Switch};
 use by_kind::ByKind;
 
 /// Everything that is done with a server.
@@ -57,9 +54,10 @@ use by_kind::ByKind;
 pub enum Command {
     /// Log in: check an access key and write it into the kubeconfig.
     ///
-    /// The key is checked against the server before anything is written. A context, a cluster and a user
-    /// named postern_HOST_USER are written into the first file of KUBECONFIG, or ~/.kube/config, and become the
-    /// current context, for this command and for kubectl. The command changes no other entry of the file.
+    /// The key is checked against the server before anything is written. The command writes a
+    /// context, a cluster and a user named postern_HOST_USER into the first file of KUBECONFIG, or
+    /// ~/.kube/config. They become the current context, for this command and for kubectl. The
+    /// command changes no other entry of the file.
     Login(login::Login),
     /// Log out: remove the entries of `login` from the kubeconfig.
     ///
@@ -86,7 +84,7 @@ pub enum Command {
     /// Print objects: all of a kind, or those that are named.
     ///
     /// Kinds are named as in kubectl: users, user, users.management.platform.sh, or a short name. A table has
-    /// no secret values. -o json, yaml, jsonpath and custom-columns print whole objects, values included.
+    /// no secret values. -o json, yaml and jsonpath print whole objects, values included.
     ///
     /// `get secret NAME.KEY` prints one value, decoded, byte for byte. On a terminal a line break follows; into
     /// a pipe or a file nothing is added. `get secret NAME` lists the keys with their sizes, and without values
@@ -118,16 +116,6 @@ pub enum Command {
     /// This is server-side apply, with the field manager `postern`. After an error, the command continues with
     /// the other objects, and exits with 1.
     Apply(Box<apply::Apply>),
-    /// Print what `apply` would change, as a unified diff.
-    ///
-    /// The server says what each object would be, and stores nothing. Values of secrets are not printed. The
-    /// exit code is 0 without differences, 1 with some, and 2 after an error.
-    Diff(Box<diff::Diff>),
-    /// Wait until objects have a condition or a value, exist, or are deleted.
-    ///
-    /// The command watches the objects, and ends as soon as the condition holds. It exits with 1 if the time is
-    /// over, if there is no such object, or if it is deleted meanwhile.
-    Wait(Box<wait::Wait>),
     /// Run a command with the values of secrets in its environment, and nowhere else.
     ///
     /// Each key becomes a variable of the same name. The exit code is that of the command. With
@@ -162,22 +150,16 @@ pub enum Command {
     Enable(OfAccessKey<Switch<false>>),
     /// Replace the value of an access key.
     #[command(subcommand)]
-    Rotate(OfAccessKey<Replace>),
-    /// Test what the server depends on.
+    Rotate(OfAccessKey<rotate::Rotate>),
+    /// Test the systems that the server depends on.
     #[command(subcommand)]
-    Test(test::Test),
+    Test(test_connector::Test),
     /// Print a token for connected clusters.
     ///
-    /// The token is short-lived, and gives access to no more than the access key. As the command of a
-    /// credential plugin in a kubeconfig, it prints what kubectl expects, and caches the token until less
-    /// than a fifth of its lifetime is left.
+    /// The token is short-lived, and gives at most the access of the access key. As the command of
+    /// a credential plugin in a kubeconfig, it prints the output that kubectl expects. It caches
+    /// the token until less than a fifth of its lifetime is left.
     Token(Box<token::Token>),
-    /// Show what the server does now: requests, latencies, owners, watches, the store, clusters.
-    ///
-    /// In a terminal, the figures are drawn again every two seconds, until q or Ctrl-C. Rates and latencies are
-    /// those between two readings of the metrics. You need `get` on the path /metrics, and on /metrics/owners for
-    /// the names of owners: members of system:masters have both.
-    Top(Box<top::Top>),
     /// Print the version of this program, and that of the server.
     ///
     /// Without a response of a server, the version of this program is still printed, and the exit code is 1.
@@ -217,46 +199,36 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Whoami(command) => command.run(process).await,
         Command::Version(command) => command.run(process).await,
         Command::Console(command) => command.run(process).await,
-        Command::Test(command) => command.run(process).await,
+        Command::Test(test_connector::Test::Connector(command)) => command.run(process).await,
         Command::CanI(command) => command.run(process).await,
         Command::WhoCan(command) => command.run(process).await,
         Command::Get(command) => command.run(process).await,
         Command::Describe(command) => command.run(process).await,
         Command::Edit(command) => command.run(process).await,
         Command::Apply(command) => command.run(process).await,
-        Command::Diff(command) => command.run(process).await,
-        Command::Wait(command) => command.run(process).await,
         Command::Run(command) => command.run(process).await,
         Command::Set(secrets::Set::Secret(command)) => command.run(process).await,
-        Command::List(ByKind::Special(none)) => match none {},
         Command::List(ByKind::Generic(command)) => command.run(process).await,
         Command::Create(command) => command.run(process).await,
         Command::Delete(command) => command.run(process).await,
-        Command::Share(ByKind::Special(none)) | Command::Unshare(ByKind::Special(none)) => {
-            match none {}
-        }
         Command::Share(ByKind::Generic(command)) => command.run(process).await,
         Command::Unshare(ByKind::Generic(command)) => command.run(process).await,
         Command::Add(command) => command.run(process).await,
         Command::Remove(command) => command.run(process).await,
-        Command::Migrate(command) => command.run(process).await,
+        Command::Migrate(migrate::Migrate::VirtualCluster(command)) => command.run(process).await,
         Command::Connect(command) => command.run(process).await,
         Command::Disable(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Enable(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Rotate(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Token(command) => command.run(process).await,
-        Command::Top(command) => command.run(process).await,
-        // They need no server and are done already.
+        // These commands need no server and are done already.
         Command::Completion(_) | Command::Man(_) => Ok(()),
     }
 }
 
 /// A new object of a kind.
-fn new_object<K: Kind>(
-    metadata: ObjectMeta,
-    fields: &Fields<K::Spec, K::Status>,
-) -> Result<Object, CliError> {
-    match serde_json::to_value(fields) {
+fn new_object<K: Kind>(metadata: ObjectMeta, spec: K::Spec) -> Result<Object, CliError> {
+    match serde_json::to_value(Fields::<K::Spec, K::Status>::of(spec)) {
         Ok(Value::Object(fields)) => Ok(Object {
             api_version: K::INFO.version.to_string(),
             kind: K::INFO.kind.to_owned(),

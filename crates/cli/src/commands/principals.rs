@@ -2,7 +2,7 @@
 
 use clap::Args;
 use postern_client::Collection;
-use postern_kinds::{Fields, Kind, team, user};
+use postern_kinds::{Kind, team, user};
 use postern_meta::object::ObjectMeta;
 
 use super::new_object;
@@ -27,7 +27,7 @@ pub(crate) struct Common {
     #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = not_empty)]
     groups: Vec<String>,
 
-    /// How to print what was created [default: not at all]
+    /// How to print the created object [default: not at all]
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<ObjectFormat>,
 
@@ -35,7 +35,7 @@ pub(crate) struct Common {
     connection: ConnectionFlags,
 }
 
-/// Create a user: a person who may hold access keys.
+/// Create a user: a person that can hold access keys.
 #[derive(Args, Debug)]
 pub(crate) struct CreateUser {
     /// The e-mail address
@@ -46,10 +46,10 @@ pub(crate) struct CreateUser {
     common: Common,
 }
 
-/// Create a team: users who share permissions.
+/// Create a team: users that share permissions.
 #[derive(Args, Debug)]
 pub(crate) struct CreateTeam {
-    /// The users who are in the team, separated by commas
+    /// The users in the team, separated by commas
     #[arg(long, value_name = "USER", value_delimiter = ',', value_parser = parse::name)]
     users: Vec<String>,
 
@@ -70,8 +70,7 @@ impl CreateUser {
             groups: self.common.groups.clone(),
             ..user::Spec::default()
         };
-        let fields = user::Fields { spec, ..user::Fields::default() };
-        self.common.create::<user::User>(&fields, process).await
+        self.common.create::<user::User>(spec, process).await
     }
 }
 
@@ -84,20 +83,15 @@ impl CreateTeam {
             groups: self.common.groups.clone(),
             ..team::Spec::default()
         };
-        let fields = team::Fields { spec, ..team::Fields::default() };
-        self.common.create::<team::Team>(&fields, process).await
+        self.common.create::<team::Team>(spec, process).await
     }
 }
 
 impl Common {
-    async fn create<K: Kind>(
-        self,
-        fields: &Fields<K::Spec, K::Status>,
-        process: &Process,
-    ) -> Result<(), CliError> {
+    async fn create<K: Kind>(self, spec: K::Spec, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.connection, process)?;
         let metadata = ObjectMeta { name: self.name.clone(), ..ObjectMeta::default() };
-        let new = new_object::<K>(metadata, fields)?;
+        let new = new_object::<K>(metadata, spec)?;
         let created = session.client.create(Collection::of::<K>(None), &new).await;
         let flags = [
             ("spec.users", "--users"),

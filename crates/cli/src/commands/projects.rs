@@ -1,27 +1,26 @@
-//! Creating projects from arguments, and changing who their members are. Everything else about projects
-//! is as for other kinds.
+//! Creating projects from arguments, and changing their members. Everything else about projects is
+//! as for other kinds.
 
 use clap::{Args, Subcommand};
 use postern_client::{Collection, Representation};
 use postern_kinds::Kind as _;
 use postern_kinds::cluster_role::ClusterRole;
 use postern_kinds::project::namespace_of;
-use postern_kinds::project::{DEFAULT_MEMBER_ROLE, Fields, MEMBER_ROLES, Member, Project, Spec};
-use postern_meta::object::{Object, ObjectMeta};
+use postern_kinds::project::{DEFAULT_MEMBER_ROLE, MEMBER_ROLES, Member, Project, Spec};
+use postern_meta::object::ObjectMeta;
 use postern_meta::status::Reason;
 use serde_json::{Value, json};
 
 use super::new_object;
-use crate::access_rules::list_in_spec;
+use crate::access_rules::edit_list;
 use crate::error::CliError;
-use crate::explain::by_flags;
 use crate::flags::{ConnectionFlags, ObjectFormat};
 use crate::output;
 use crate::parse;
 use crate::process::Process;
 use crate::session::Session;
 
-/// The short names of the roles that every project has: what is after this is the short name.
+/// The prefix of the roles that every project has. The short name of a role is the part after it.
 const ROLE_PREFIX: &str = "platform-project-";
 
 /// A new project.
@@ -44,7 +43,7 @@ pub(crate) struct CreateProject {
     #[arg(long = "member", value_name = "MEMBER[:ROLE]", value_parser = member)]
     members: Vec<Member>,
 
-    /// How to print what was created [default: not at all]
+    /// How to print the created object [default: not at all]
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<ObjectFormat>,
 
@@ -131,7 +130,7 @@ fn role(text: &str) -> Result<String, String> {
 
 /// Parses `user/NAME` or `team/NAME`, with `:ROLE` or without.
 fn member(text: &str) -> Result<Member, String> {
-    // Names have no colons, but those of roles may.
+    // Names have no colons, but names of roles may have some.
     let (who, role) = match text.split_once(':') {
         None => (text, Ok(DEFAULT_MEMBER_ROLE.to_owned())),
         Some((who, text)) => (who, role(text)),
@@ -179,8 +178,7 @@ impl CreateProject {
             members: self.members,
             ..Spec::default()
         };
-        let fields = Fields { spec, ..Fields::default() };
-        let new = new_object::<Project>(metadata, &fields)?;
+        let new = new_object::<Project>(metadata, spec)?;
         let created = session.client.create(projects(), &new).await;
         let flags = [("spec.members.name", "--member"), ("spec.members.clusterRole", "--member")];
         let created = created.map_err(|error| session.explain_by_flags(&error, &flags))?;
@@ -206,9 +204,10 @@ impl Add {
             others = roles_of(members, &member);
             add(members, &member)
         };
-        let is_new = edit_members(&mut session, &command.project, change).await?;
-        let (who, role) = (describe(&member), &member.cluster_role);
         let project = &command.project;
+        let (_, is_new) =
+            edit_list(&mut session, projects(), project, "members", &FLAGS, change).await?;
+        let (who, role) = (describe(&member), &member.cluster_role);
         if is_new {
             process.print_status(&format!("{who} is a member of the project {project}: {role}"));
         } else {
@@ -232,8 +231,10 @@ impl Remove {
         let member = command.who.member("");
         let mut session = Session::open(&command.connection, process)?;
         let change = |members: &mut Vec<Value>| remove(members, &member);
-        let was_there = edit_members(&mut session, &command.project, change).await?;
-        let (who, project) = (describe(&member), &command.project);
+        let project = &command.project;
+        let (_, was_there) =
+            edit_list(&mut session, projects(), project, "members", &FLAGS, change).await?;
+        let who = describe(&member);
         if was_there {
             process.print_status(&format!("{who} was removed from the project {project}"));
         } else {
@@ -262,8 +263,7 @@ async fn check_roles(
         let read = session.client.get_as(of, role, Representation::Metadata).await;
         let Err(error) = read else { continue };
         if error.reason() == Some(Reason::NotFound) {
-            let mut explained = session.explain_named(of, role, &error).await;
-            explained.message = format!("{flag}: {}", explained.message);
+            let explained = session.explain_named(of, role, &error).await.at(flag);
             let roles =
                 "nothing was changed; a role is admin, user, viewer or the name of a ClusterRole";
             return Err(explained.hint(roles));
@@ -272,30 +272,9 @@ async fn check_roles(
     Ok(())
 }
 
-/// Changes the members of a project, and returns whether `change` has changed them.
-async fn edit_members(
-    session: &mut Session,
-    project: &str,
-    mut change: impl FnMut(&mut Vec<Value>) -> bool,
-) -> Result<bool, CliError> {
-    let mut changed = Some(false);
-    let edited = session.client.edit(projects(), project, |object: &mut Object| {
-        changed = list_in_spec(&mut object.fields, "members").map(&mut change);
-        changed == Some(true)
-    });
-    match (edited.await, changed) {
-        (Ok(_), Some(changed)) => Ok(changed),
-        (Ok(_), None) => {
-            Err(CliError::new(format!("the members of the project {project} are not a list")))
-        }
-        (Err(error), _) => {
-            let explained = session.explain_named(projects(), project, &error).await;
-            let flags =
-                [("spec.members.name", "--user or --team"), ("spec.members.clusterRole", "--role")];
-            Err(by_flags(explained, &error, &flags))
-        }
-    }
-}
+/// The flags that set fields of members.
+const FLAGS: [(&str, &str); 2] =
+    [("spec.members.name", "--user or --team"), ("spec.members.clusterRole", "--role")];
 
 /// Whether an entry is about the same user or team.
 fn is_same(entry: &Value, member: &Member) -> bool {

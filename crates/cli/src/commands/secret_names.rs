@@ -1,8 +1,9 @@
-//! Which secret `NAME.KEY` names: secrets and their keys may both have dots.
+//! The secret that `NAME.KEY` names: secrets and their keys may both have dots.
 //!
-//! `NAME` ends at the first dot wherever a secret of that name exists. So one request is enough, and no user can change
-//! what a command reads by creating a secret with a longer name. If there is none, longer names are tried. A secret
-//! that the caller may not read does not count as absent.
+//! `NAME` ends at the first dot if a secret of that name exists. So one request is enough, and no
+//! user can change the values that a command reads by creating a secret with a longer name. If
+//! there is none, longer names are tried. A secret that the caller may not read does not count as
+//! absent.
 
 use postern_client::Error;
 use postern_meta::status::Reason;
@@ -35,7 +36,7 @@ impl NotFound {
 /// The result of the first request that matters.
 #[derive(Debug)]
 pub(super) enum FindError {
-    /// It failed.
+    /// The request failed.
     Request(Error),
     /// The secret has no such key.
     NoKey(CliError),
@@ -52,7 +53,7 @@ impl FindError {
 pub(super) enum NotUnique {
     /// Another one may be meant.
     Name(CliError),
-    /// It could not be found out.
+    /// The request that checks the names failed.
     Request(Error),
 }
 
@@ -65,8 +66,7 @@ pub(super) struct GivenPath {
 }
 
 impl GivenPath {
-    /// The path that the arguments name: with `key` or `whole`, what was written is the
-    /// whole name.
+    /// The path that the arguments name. With `key` or `whole`, the argument is the whole name.
     pub(super) fn new(
         path: &SecretPath,
         key: Option<&String>,
@@ -98,7 +98,8 @@ impl GivenPath {
             Ok(Ok(found)) => return Ok(found),
             Ok(Err(no_key)) => FindError::NoKey(no_key),
             Err(error) if error.reason() == Some(Reason::NotFound) => FindError::Request(error),
-            // Not taken for absent: what was meant may have become unreadable.
+            // The secret does not count as absent: the caller may have lost the permission to read
+            // it.
             Err(error) => return Err(FindError::Request(error).alone()),
         };
         for other in self.others().unwrap_or_default() {
@@ -151,7 +152,7 @@ impl GivenPath {
                     self.path.name
                 ),
                 Err(error) => match (error.reason(), key) {
-                    // A path without a key cannot be what is to be set, though it may exist.
+                    // A path without a key cannot be the entry to set, though the secret may exist.
                     (Some(Reason::NotFound), _) | (Some(Reason::Forbidden), None) => continue,
                     (Some(Reason::Forbidden), Some(_)) => {
                         format!("no permission to check whether the secret {name} exists")

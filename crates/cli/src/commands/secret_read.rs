@@ -42,7 +42,7 @@ pub(super) enum Need {
 pub(super) struct Search {
     /// Whether paths that are a name alone are left out.
     pub(super) with_key: bool,
-    /// What is read.
+    /// The part of the secret to read.
     pub(super) need: Need,
 }
 
@@ -113,7 +113,7 @@ async fn read_entry(
     need: Need,
 ) -> Result<Result<ReadSecret, CliError>, Error> {
     let name = &path.name;
-    let read = session.client.get_named_part(of, name, ENTRY, (ENTRY_PARAMETER, key)).await;
+    let read = session.client.get_named_part(of, name, ENTRY, ENTRY_PARAMETER, key).await;
     let entry = match read {
         Ok(entry) => entry,
         Err(error) if is_no_entry(&error) => {

@@ -51,7 +51,7 @@ impl<'a> SecretChanges<'a> {
         Ok((changes, state))
     }
 
-    /// Makes it go on for ever, however often the server fails.
+    /// Removes the limit of failures in a row.
     pub(super) fn for_ever(self) -> Self {
         Self { changes: self.changes.for_ever(), ..self }
     }

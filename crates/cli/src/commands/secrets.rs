@@ -128,31 +128,26 @@ pub(super) struct LocationFlags {
 }
 
 impl LocationFlags {
-    /// Asks the server for the names of namespaces that [`LocationFlags::locate`] needs.
-    pub(super) async fn load_names(&self, session: &mut Session) -> Result<(), CliError> {
-        match &self.project {
-            Some(_) => session.load_names().await,
-            None => session.load_namespace(Some(&self.namespace)).await,
-        }
-    }
-
-    /// The kind of the secret, and its namespace.
-    pub(super) fn locate(&self, session: &Session) -> (&'static Info, String) {
-        match &self.project {
-            Some(project) => (&ProjectSecret::INFO, namespace_of(project)),
-            None => (&SharedSecret::INFO, session.namespace_or(&self.namespace)),
-        }
+    /// The kind of the secret, and its namespace. The server is asked for names of namespaces, if necessary.
+    pub(super) async fn locate(
+        &self,
+        session: &mut Session,
+    ) -> Result<(&'static Info, String), CliError> {
+        let Some(project) = &self.project else {
+            return Ok((&SharedSecret::INFO, session.namespace_of(&self.namespace).await?));
+        };
+        session.load_names().await?;
+        Ok((&ProjectSecret::INFO, namespace_of(project)))
     }
 }
 
 impl GetSecret {
-    /// Reads, and prints what was asked for.
+    /// Reads a secret, and prints the requested part.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let given = GivenPath::new(&self.path, self.key.as_ref(), self.whole)?;
         self.check(&given.path)?;
         let mut session = Session::open(&self.connection, process)?;
-        self.location.load_names(&mut session).await?;
-        let (info, namespace) = self.location.locate(&session);
+        let (info, namespace) = self.location.locate(&mut session).await?;
         let of = Collection::new(info, Some(&namespace));
         let with_key = self.output == Some(OutputFormat::Value);
         let search = Search { with_key, need: self.need(given.path.key.is_some()) };
@@ -328,7 +323,7 @@ fn value_text(
     Ok(bytes)
 }
 
-/// Refuses to print to a terminal what could do something to it.
+/// Refuses to print bytes to a terminal that could control it.
 fn check_terminal(what: &str, bytes: &[u8], process: &Process) -> Result<(), CliError> {
     if !process.stdout_is_terminal() || is_plain_text(bytes) {
         return Ok(());
@@ -340,7 +335,7 @@ fn check_terminal(what: &str, bytes: &[u8], process: &Process) -> Result<(), Cli
     Err(CliError::new(message).hint("redirect it into a file or a pipe"))
 }
 
-/// Whether the value is plain text, which does nothing else to a terminal.
+/// Whether the value is plain text, which has no effect on a terminal.
 fn is_plain_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes)
         .is_ok_and(|text| text.chars().all(|c| !controls_terminal(c) || matches!(c, '\n' | '\t')))
@@ -389,13 +384,12 @@ impl SetSecret {
             return Err(CliError::usage(format!("no key is given: pass {name}.KEY")));
         };
         let mut session = Session::open(&self.connection, process)?;
-        self.location.load_names(&mut session).await?;
+        let (info, namespace) = self.location.locate(&mut session).await?;
         let value = self.value(&given.path, process)?;
         if value.is_empty() && !self.allow_empty {
             return Err(self.empty());
         }
         let value = SecretText::from(STANDARD.encode(&value));
-        let (info, namespace) = self.location.locate(&session);
         let of = Collection::new(info, Some(&namespace));
         let made = write(&mut session, of, &given, key, &value).await?;
         let what = if made { "created with the key" } else { "has a new value for the key" };
@@ -440,7 +434,7 @@ impl SetSecret {
                 let break_at = bytes.iter().position(|byte| *byte == b'\n');
                 if break_at.is_some_and(|at| at + 1 == bytes.len()) {
                     process.print_note(
-                        "the stored value ends with a line break; use printf '%s' to avoid it",
+                        "the value ends with a line break; use printf '%s' to avoid it",
                     );
                 }
                 Ok(bytes)
@@ -482,7 +476,7 @@ async fn write(
             Err(error) => match (error.reason(), refused.reason()) {
                 // Another client created it meanwhile.
                 (Some(Reason::AlreadyExists), Some(Reason::NotFound)) if !last => {}
-                // It exists, and the caller may not change it.
+                // The secret exists, and the caller may not change it.
                 (Some(Reason::AlreadyExists), Some(Reason::Forbidden)) => {
                     return Err(session.explain(&refused));
                 }
@@ -513,12 +507,10 @@ fn new_secret(info: &Info, name: &str, key: &str, value: &SecretText) -> Result<
     let metadata = ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() };
     if info.kind == ProjectSecret::INFO.kind {
         let spec = project_secret::Spec { data, ..project_secret::Spec::default() };
-        let fields = project_secret::Fields { spec, ..project_secret::Fields::default() };
-        return new_object::<ProjectSecret>(metadata, &fields);
+        return new_object::<ProjectSecret>(metadata, spec);
     }
     let spec = shared_secret::Spec { data, ..shared_secret::Spec::default() };
-    let fields = shared_secret::Fields { spec, ..shared_secret::Fields::default() };
-    new_object::<SharedSecret>(metadata, &fields)
+    new_object::<SharedSecret>(metadata, spec)
 }
 
 #[cfg(test)]

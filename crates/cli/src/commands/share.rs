@@ -1,5 +1,5 @@
-//! `postern share KIND NAME` and `postern unshare KIND NAME`: who else gets which verbs on an object. How
-//! the access rules change is in `access_rules.rs`.
+//! `postern share KIND NAME` and `postern unshare KIND NAME`: the users and teams with verbs on an
+//! object. How the access rules change is in `access_rules.rs`.
 
 use std::convert::Infallible;
 
@@ -10,12 +10,10 @@ use postern_meta::object::Object;
 use serde_json::Value;
 
 use super::by_kind::{KindArgs, OfKind};
-use crate::access_rules::{self, Subject};
+use crate::access_rules::{self, Subject, edit_list};
 use crate::error::CliError;
-use crate::explain::by_flags;
 use crate::flags::{ConnectionFlags, NamespaceFlag};
 use crate::process::Process;
-use crate::session::Session;
 use crate::{kinds, parse};
 
 /// With whom.
@@ -50,37 +48,37 @@ impl SubjectFlags {
     }
 }
 
-/// An object to share.
+/// An object, and with whom it is shared.
 #[derive(Args, Debug)]
-pub struct Share {
+struct Sharing {
     /// The object's whole name
     #[arg(value_parser = parse::name)]
     name: String,
 
     #[command(flatten)]
     with: SubjectFlags,
-
-    /// The verbs to grant, separated by commas; * is every verb. You can grant only verbs that you hold
-    /// [default: get,list,watch; for clusters, virtual clusters and spaces also use]
-    #[arg(long, value_name = "VERBS", value_delimiter = ',', value_parser = parse::verb)]
-    verbs: Vec<String>,
 
     #[command(flatten)]
     connection: ConnectionFlags,
 }
 
+/// An object to share.
+#[derive(Args, Debug)]
+pub struct Share {
+    #[command(flatten)]
+    sharing: Sharing,
+
+    /// The verbs to grant, separated by commas; * is every verb. You can grant only verbs that you hold
+    /// [default: get,list,watch; for clusters, virtual clusters and spaces also use]
+    #[arg(long, value_name = "VERBS", value_delimiter = ',', value_parser = parse::verb)]
+    verbs: Vec<String>,
+}
+
 /// The arguments of `postern unshare`.
 #[derive(Args, Debug)]
 pub struct Unshare {
-    /// The object's whole name
-    #[arg(value_parser = parse::name)]
-    name: String,
-
     #[command(flatten)]
-    with: SubjectFlags,
-
-    #[command(flatten)]
-    connection: ConnectionFlags,
+    sharing: Sharing,
 }
 
 impl KindArgs for Share {
@@ -127,7 +125,14 @@ impl KindArgs for Unshare {
     }
 }
 
-/// The verbs that are given if none is named: to read it, and to reach what can be reached.
+/// The flags that set fields of access rules.
+const FLAGS: [(&str, &str); 3] = [
+    ("spec.access.users", "--user"),
+    ("spec.access.teams", "--team"),
+    ("spec.access.verbs", "--verbs"),
+];
+
+/// The default verbs of a share: to read the object, and to use a cluster, a virtual cluster or a space.
 fn default_verbs(info: &Info) -> Vec<String> {
     let reads = [Verb::Get, Verb::List, Verb::Watch].map(|verb| verb.as_str().to_owned());
     let uses = kinds::is_target(info).then(|| USE.to_owned());
@@ -137,16 +142,15 @@ fn default_verbs(info: &Info) -> Vec<String> {
 impl OfKind<Share> {
     /// Shares.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        let Share { name, with, verbs, connection } = &self.args;
+        let Share { sharing: Sharing { name, with, connection }, verbs } = &self.args;
         let verbs = if verbs.is_empty() { &default_verbs(self.info) } else { verbs };
-        let mut session = Session::open(connection, process)?;
-        session.load_namespace(self.namespace_args.as_ref()).await?;
-        let namespace = self.namespace_args.as_ref().map(|flag| session.namespace_or(flag));
+        let (mut session, namespace) = self.open(connection, process).await?;
         let of = Collection::new(self.info, namespace.as_deref());
         let wanted = with.subjects();
-        let (_, new) =
-            edit(&mut session, of, name, |access| access_rules::grant(access, &wanted, verbs))
-                .await?;
+        let (_, new) = edit_list(&mut session, of, name, "access", &FLAGS, |access| {
+            access_rules::grant(access, &wanted, verbs)
+        })
+        .await?;
         let (kind, verbs) = (kinds::name(self.info), verbs.join(", "));
         let old: Vec<_> = wanted.into_iter().filter(|one| !new.contains(one)).collect();
         if !new.is_empty() {
@@ -164,14 +168,14 @@ impl OfKind<Share> {
 impl OfKind<Unshare> {
     /// Takes back.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        let Unshare { name, with, connection } = &self.args;
-        let mut session = Session::open(connection, process)?;
-        session.load_namespace(self.namespace_args.as_ref()).await?;
-        let namespace = self.namespace_args.as_ref().map(|flag| session.namespace_or(flag));
+        let Sharing { name, with, connection } = &self.args.sharing;
+        let (mut session, namespace) = self.open(connection, process).await?;
         let of = Collection::new(self.info, namespace.as_deref());
         let wanted = with.subjects();
-        let (object, found) =
-            edit(&mut session, of, name, |access| access_rules::revoke(access, &wanted)).await?;
+        let (object, found) = edit_list(&mut session, of, name, "access", &FLAGS, |access| {
+            access_rules::revoke(access, &wanted)
+        })
+        .await?;
         let kind = kinds::name(self.info);
         let absent: Vec<_> = wanted.iter().filter(|one| !found.contains(one)).cloned().collect();
         if !found.is_empty() {
@@ -186,36 +190,6 @@ impl OfKind<Unshare> {
             process.print_note(&note);
         }
         Ok(())
-    }
-}
-
-/// Changes the access rules of an object, and returns it with what `change` returned. An empty list from
-/// it is no change.
-async fn edit(
-    session: &mut Session,
-    of: Collection<'_>,
-    name: &str,
-    mut change: impl FnMut(&mut Vec<Value>) -> Vec<Subject>,
-) -> Result<(Object, Vec<Subject>), CliError> {
-    let mut changed = Some(Vec::new());
-    let edited = session.client.edit(of, name, |object| {
-        changed = access_rules::of_object(&mut object.fields).map(&mut change);
-        changed.as_ref().is_some_and(|changed| !changed.is_empty())
-    });
-    match (edited.await, changed) {
-        (Ok(object), Some(changed)) => Ok((object, changed)),
-        (Ok(_), None) => {
-            Err(CliError::new(format!("the access rules of {name} are not a list of rules")))
-        }
-        (Err(error), _) => {
-            let explained = session.explain_named(of, name, &error).await;
-            let flags = [
-                ("spec.access.users", "--user"),
-                ("spec.access.teams", "--team"),
-                ("spec.access.verbs", "--verbs"),
-            ];
-            Err(by_flags(explained, &error, &flags))
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use clap::{Args, ValueEnum};
 use postern_client::{Collection, Error};
 use postern_kinds::SecretText;
-use postern_kinds::direct_cluster_endpoint_token::{DirectClusterEndpointToken, Fields, Spec};
+use postern_kinds::direct_cluster_endpoint_token::{DirectClusterEndpointToken, Spec};
 use postern_kinds::scope::{Scope, ScopeProject, ScopeRule, ScopeSpace, ScopeVirtualCluster};
 use postern_meta::decode::decode_typed;
 use postern_meta::object::{Object, ObjectMeta};
@@ -162,7 +162,7 @@ impl Token {
         Spec { ttl: self.ttl, scope: self.scope(), rules: None }
     }
 
-    /// The scope that the flags name; `None` for that of the access key.
+    /// The scope that the flags name, or `None` for the scope of the access key.
     fn scope(&self) -> Option<Scope> {
         let mut scope = Scope::default();
         if let Some(cluster) = self.cluster.clone() {
@@ -196,7 +196,7 @@ impl Token {
             Some(kept) if kept.is_good_for(caller, now) => kept,
             kept => match (issue(&mut session, spec).await, kept) {
                 (Ok(object), _) => issued_token(&object)?,
-                // The central server may be away: what is still valid is of use.
+                // The central server may be away, so a token that is still valid is useful.
                 (Err(error), Some(kept)) if is_away(&error) => kept,
                 (Err(error), _) => return Err(self.refused(&session, &error)),
             },
@@ -232,9 +232,8 @@ fn is_away(error: &Error) -> bool {
 }
 
 async fn issue(session: &mut Session, spec: Spec) -> Result<Object, Error> {
-    let fields = Fields::of(spec);
-    let object = new_object::<DirectClusterEndpointToken>(ObjectMeta::default(), &fields);
-    // It is a request of our own, which can be encoded.
+    let object = new_object::<DirectClusterEndpointToken>(ObjectMeta::default(), spec);
+    // The command itself makes this request, which can always be encoded.
     let object = object.unwrap_or_default();
     let of = Collection::of::<DirectClusterEndpointToken>(None);
     session.client.create(of, &object).await

@@ -32,7 +32,8 @@ enum Format {
 }
 
 impl Version {
-    /// Prints what is known. Without a response, the version of this program is printed before the error.
+    /// Prints both versions. Without a response, the version of this program is printed before the
+    /// error.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let asked = if self.client { Ok(None) } else { self.ask(process).await.map(Some) };
         let server = asked.as_ref().ok().and_then(Option::as_ref);

@@ -1,4 +1,4 @@
-//! `postern whoami`: whose access key is used, or as whom it acts.
+//! `postern whoami`: the owner of the access key, or the impersonated user.
 
 use clap::Args;
 use postern_kinds::Kind as _;
@@ -29,9 +29,7 @@ impl Whoami {
         let (object, status) = asked.map_err(|error| session.explain(&error))?;
         let text = match self.output {
             None => lines(&session, &status).into(),
-            Some(ObjectFormat::Json) => output::json(object.into_value()),
-            Some(ObjectFormat::Yaml) => output::yaml(object.into_value()),
-            Some(ObjectFormat::Name) => format!("{}\n", name_of(&status)).into(),
+            Some(format) => output::formatted(object.into_value(), format, &name_of(&status)),
         };
         process.print_text(text.as_str())
     }

@@ -133,8 +133,8 @@ impl Work {
         self.count(next.len())
     }
 
-    /// Adds the value and what is in it, where it has fields or items. Without recursion: a decoded object is as deep as
-    /// its decoder allows.
+    /// Adds the value and all values inside it, where it has fields or items. Without recursion: a
+    /// decoded object is as deep as its decoder allows.
     fn descend<'a>(&mut self, value: &'a Value, next: &mut Vec<&'a Value>) -> Result<(), String> {
         let mut left = vec![value];
         while let Some(value) = left.pop() {
@@ -185,7 +185,7 @@ fn place(index: i64, length: usize) -> Option<usize> {
     usize::try_from(at).ok()
 }
 
-/// Values of different types are different, and none is less than the other.
+/// Values of different types are different, and neither is less than the other.
 fn compare(left: &Value, right: &Value, operator: Operator) -> bool {
     let order = match (left, right) {
         (Value::String(left), Value::String(right)) => Some(left.cmp(right)),

@@ -114,19 +114,6 @@ impl Path {
     }
 }
 
-/// Splits `PATH=VALUE` at the first `=` that is neither in quotes nor in brackets.
-pub(crate) fn split_comparison(text: &str) -> (&str, Option<&str>) {
-    match parse::split_outside(text, '=').first() {
-        Some(path) if path.len() < text.len() => (path, Some(&text[path.len() + 1..])),
-        _ => (text, None),
-    }
-}
-
-/// Splits columns at their commas, which may also be in quotes and brackets.
-pub(crate) fn split_columns(text: &str) -> Vec<&str> {
-    parse::split_outside(text, ',')
-}
-
 /// The text of a value: a string as it is, and anything else as JSON.
 pub(crate) fn text_of(value: &Value) -> Zeroizing<String> {
     match value {

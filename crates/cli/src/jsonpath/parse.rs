@@ -196,7 +196,7 @@ fn index(text: &str) -> Result<Step, String> {
 }
 
 /// Splits at a character that is neither in quotes nor in brackets.
-pub(super) fn split_outside(text: &str, at: char) -> Vec<&str> {
+fn split_outside(text: &str, at: char) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text;
     while let Some(length) = closed_at(rest, at) {

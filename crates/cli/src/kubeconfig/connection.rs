@@ -1,5 +1,6 @@
-//! The contexts that `connect` writes: of a cluster, with what kubectl says there who is asking. They are marked with
-//! the login that they were made with, and only contexts with this mark are replaced and removed.
+//! The contexts that `connect` writes: each is for a cluster, with a credential for kubectl. They
+//! are marked with the login that they were made with. Only contexts with this mark are replaced
+//! and removed.
 
 use std::path::{Path, PathBuf};
 
@@ -21,8 +22,9 @@ const INSTALL_HINT: &str = "postern is the credential plugin of this context: pu
 pub(crate) struct Connection<'a> {
     /// The name of the context.
     pub(crate) name: String,
-    /// The name of the cluster, and of the user where the credential is not the login's. The name of the login's user
-    /// is in it, so that merged kubeconfigs do not mix up what two people are connected to.
+    /// The name of the cluster, and of the user if the credential is not the login's. It contains
+    /// the name of the login's user, so that merged kubeconfigs do not mix up the targets of two
+    /// people.
     pub(crate) entry: String,
     /// The login of the context.
     pub(crate) login: ResolvedContext<'a>,
@@ -39,7 +41,7 @@ pub(crate) struct Connection<'a> {
 pub(crate) struct Writing {
     /// Whether it becomes the current context.
     pub(crate) sets_current: bool,
-    /// What happens to a context of this name that belongs to another login.
+    /// The action for a context of this name that belongs to another login.
     pub(crate) others: OtherLogins,
 }
 
@@ -112,8 +114,8 @@ fn check(
 }
 
 impl Connection<'_> {
-    /// Makes it a kubeconfig of its own. If the credential is the login's, the access key is in it only with
-    /// `with_key`; otherwise the user is left out.
+    /// A separate kubeconfig with only this context. If the credential is the login's, the access
+    /// key is in it only with `with_key`; otherwise the user is left out.
     pub(crate) fn alone(&self, with_key: bool) -> Result<Value, CliError> {
         let mut config = Map::new();
         let wrong =
@@ -173,7 +175,7 @@ impl Plugin {
             "apiVersion": EXEC_VERSION,
             "command": self.command,
             "args": self.arguments,
-            // Where the login is, whatever file kubectl reads this from.
+            // The location of the login, for every file that kubectl reads this from.
             "env": [{ "name": "KUBECONFIG", "value": kubeconfig.to_string_lossy() }],
             "interactiveMode": "Never",
             "provideClusterInfo": false,

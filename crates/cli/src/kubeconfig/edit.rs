@@ -11,13 +11,12 @@ use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use super::Files;
-use super::read::{EntryList, Kubeconfig, LoginEntries, LoginMark, ResolvedContext, read_one};
+use super::read::{
+    ENTRY_PREFIX, EntryList, Kubeconfig, LoginEntries, LoginMark, ResolvedContext, read_one,
+};
 use crate::error::CliError;
 use crate::escape::escape;
 use crate::locked_file::FileLock;
-
-/// The prefix of the names of entries that `login` writes.
-pub(crate) const ENTRY_PREFIX: &str = "postern_";
 
 /// The entries that a login writes.
 pub(crate) struct Login<'a> {
@@ -32,29 +31,31 @@ pub(crate) struct Login<'a> {
     pub(crate) authority: Option<&'a str>,
     /// The access key.
     pub(crate) key: &'a SecretText,
-    /// What happens to a context of this name that belongs to another login.
+    /// Whether it becomes the current context.
+    pub(crate) sets_current: bool,
+    /// The action for a context of this name that belongs to another login.
     pub(crate) others: OtherLogins,
 }
 
-/// What a command does with a context of its name that another login made.
+/// The action of a command for a context of its name that another login made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OtherLogins {
-    /// It fails, and names what would change.
+    /// The command fails, and names the contexts that would change.
     Keep,
-    /// It replaces the context.
+    /// The command replaces the context.
     Replace,
 }
 
 /// The other contexts of the server at which a login was written.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct OtherContexts {
-    /// Those that use the new key.
+    /// The contexts that use the new key.
     pub(crate) renewed: Vec<String>,
-    /// Those of other logins, which keep their keys.
+    /// The contexts of other logins, which keep their keys.
     pub(crate) kept: Vec<String>,
 }
 
-/// Writes a login into the first file, and makes it the current context.
+/// Writes a login into the first file.
 pub(crate) fn login(files: &Files, login: &Login<'_>) -> Result<OtherContexts, CliError> {
     let Some(first) = files.paths.first() else { return Ok(OtherContexts::default()) };
     let refused = |what: String| {
@@ -140,7 +141,7 @@ fn remove_first(config: &mut Map<String, Value>, lists: &mut BTreeMap<&str, BTre
     }
 }
 
-/// Reads, changes and replaces a file under its lock; one that stays the same is not touched.
+/// Reads, changes and replaces a file under its lock. A file without a change is not touched.
 pub(super) fn edit(
     path: &Path,
     change: impl FnOnce(&mut Map<String, Value>) -> Result<(), CliError>,
@@ -240,7 +241,9 @@ impl Login<'_> {
         context.insert("cluster".to_owned(), json!(self.entry));
         context.insert("user".to_owned(), json!(self.entry));
         context.entry("namespace").or_insert_with(|| json!(default_namespace()));
-        config.insert("current-context".to_owned(), json!(self.context));
+        if self.sets_current {
+            config.insert("current-context".to_owned(), json!(self.context));
+        }
         Ok(())
     }
 }
@@ -267,7 +270,8 @@ pub(super) fn belongs_to_another<'a>(
         .hint("--replace makes the new login count there")
 }
 
-/// Removes the entries that a context had before and has no more, unless another context uses them.
+/// Removes the entries that a context used before and no longer uses, unless another context uses
+/// them.
 pub(super) fn remove_unused(
     config: &mut Map<String, Value>,
     all: &Kubeconfig,
@@ -367,6 +371,7 @@ from-the-future: [1, 2.5, null]
             server: "https://h/kubernetes/management",
             authority: Some("QUE="),
             key,
+            sets_current: true,
             others: OtherLogins::Keep,
         }
     }
@@ -405,6 +410,18 @@ from-the-future: [1, 2.5, null]
         let config = Kubeconfig::load(&files(&[&new, &old])).unwrap();
         assert_eq!(config.current(), Some("postern_h"));
         assert_eq!(config.contexts().collect::<Vec<_>>(), ["postern_h", "work"]);
+    }
+
+    #[test]
+    fn a_login_can_leave_the_current_context() {
+        let home = tempfile::tempdir().unwrap();
+        let path = file(&home, "config", OTHERS);
+        let key = key();
+        let entries = Login { sets_current: false, ..entry_of(&key) };
+        login(&files(&[&path]), &entries).unwrap();
+        let config = Kubeconfig::load(&files(&[&path])).unwrap();
+        assert_eq!(config.current(), Some("work"));
+        assert_eq!(config.resolve("postern_h").unwrap().user["token"], "pst_hush");
     }
 
     #[test]

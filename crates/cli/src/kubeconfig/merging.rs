@@ -44,7 +44,10 @@ impl Person<'_> {
         let key = SecretText::from(format!("pst_{}", self.name));
         let context = context.unwrap_or(&entry);
         let (server, authority) = (SERVER, None);
-        login(&self.files, &Login { context, entry: &entry, server, authority, key: &key, others })
+        let sets_current = true;
+        let login_entries =
+            Login { context, entry: &entry, server, authority, key: &key, sets_current, others };
+        login(&self.files, &login_entries)
     }
 
     fn connect(&self, context: Option<&str>, name: Option<&str>, way: Way) -> Result<(), CliError> {
@@ -154,7 +157,7 @@ fn a_second_login_changes_no_context_of_another_person() {
         assert_eq!(key_of(&load(), "prod"), "pst_bob");
         assert_eq!(key_of(&load(), "prod_cluster_east"), "pst_ada", "it is kept");
 
-        // A logout removes what was made with this login, and nothing else.
+        // A logout removes only the entries that were made with this login.
         let own = bob.entry(Some("prod"));
         logout(&bob.files, "prod", LoginEntries { cluster: &own, user: &own }).unwrap();
         assert!(load().resolve("prod").is_none());

@@ -1,5 +1,5 @@
-//! Kubeconfigs: where they are, what is in them, and changing them without losing anything. Which
-//! server and key a command uses is decided in `session.rs`.
+//! Kubeconfigs: their location, their content, and changes without losing anything. `session.rs`
+//! chooses the server and the key of a command.
 
 mod connection;
 mod edit;
@@ -10,8 +10,8 @@ mod read;
 use std::path::PathBuf;
 
 pub(crate) use connection::{Connection, Credential, Plugin, Writing, connect, make_absolute};
-pub(crate) use edit::{ENTRY_PREFIX, Login, OtherContexts, OtherLogins, is_login, login, logout};
-pub(crate) use read::{Kubeconfig, LoginEntries, ResolvedContext, some_of};
+pub(crate) use edit::{Login, OtherContexts, OtherLogins, is_login, login, logout};
+pub(crate) use read::{ENTRY_PREFIX, Kubeconfig, LoginEntries, ResolvedContext, some_of};
 
 use crate::error::CliError;
 use crate::process::Process;

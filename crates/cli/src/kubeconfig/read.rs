@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use postern_meta::decode::{Format, decode_own_file};
 use serde_json::{Map, Value};
 
-use super::edit::ENTRY_PREFIX;
 use super::{Files, Origin};
 use crate::error::CliError;
 use crate::escape::escape;
@@ -33,7 +32,7 @@ pub(crate) struct Kubeconfig {
 pub(crate) struct ResolvedContext<'a> {
     /// The context's name.
     pub(crate) name: &'a str,
-    /// The entry's `context`; null for a login whose context is gone.
+    /// The entry's `context`; null for a login without its context.
     pub(crate) context: &'a Value,
     /// The name of the cluster's entry.
     pub(crate) cluster_name: &'a str,
@@ -341,6 +340,9 @@ pub(super) fn read_one(path: &Path) -> Result<Option<Value>, CliError> {
         _ => Err(wrong("it is not a mapping")),
     }
 }
+
+/// The prefix of the names of entries that `login` writes.
+pub(crate) const ENTRY_PREFIX: &str = "postern_";
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
-//! The table of actions: what a kind serves besides create, read, update, delete and watch. There is
-//! one row for each subresource and verb, with the right that it requires, its handler and its
-//! bodies. Routing, authorization, discovery and OpenAPI all read this table.
+//! The table of actions: the operations of a kind besides create, read, update, delete and watch.
+//! There is one row for each subresource and verb, with the right that it requires, its handler and
+//! its bodies. Routing, authorization, discovery and OpenAPI all read this table.
 
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
@@ -44,14 +44,10 @@ pub enum ActionRight {
 /// The handler of an action.
 #[derive(Clone, Copy, Debug)]
 pub enum Handler {
-    /// The server, which reads or changes the object's status, and nothing else of it.
-    Status,
-    /// The server, because the action needs more than the object.
+    /// The registry, which needs the objects and the request alone.
+    Registry(RegistryAction),
+    /// The server, which also needs the connection, the audit log or an identity provider.
     Server(ServerAction),
-    /// The kind: a pure function of the object and the request.
-    Object(fn(&ActionRequest<'_>) -> Result<ActionResult, ApiError>),
-    /// The kind: a pure function of the object and of the name of one of its parts.
-    Part(&'static PartHandler),
 }
 
 /// The handler of an action that returns one part of an object.
@@ -67,46 +63,62 @@ pub struct PartHandler {
     pub handle: fn(&Object, Option<&str>) -> Result<Object, ApiError>,
 }
 
-/// Actions that the server handles. It matches on all of them, so none can be forgotten.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ServerAction {
+/// Actions that the registry handles. It matches on all of them in one place, so none can be forgotten.
+#[derive(Clone, Copy, Debug)]
+pub enum RegistryAction {
+    /// A pure function of the object and the request, which the kind has.
+    Object(fn(&ActionRequest<'_>) -> Result<ActionResult, ApiError>),
+    /// A pure function of the object and of the name of one of its parts, which the kind has.
+    Part(&'static PartHandler),
+    /// A review of permissions or of an identity.
+    Review(Review),
     /// The identity of the caller.
     WhoAmI,
     /// The access keys of the object, which is a user or a team.
     AccessKeysOfOwner,
-    /// Whether the caller has a permission.
-    SelfSubjectAccessReview,
-    /// Whether a given user has a permission.
-    SubjectAccessReview,
-    /// Whether a given user has a permission in the namespace.
-    LocalSubjectAccessReview,
-    /// The permissions of the caller in a namespace.
-    SelfSubjectRulesReview,
-    /// The identity of the caller, in Kubernetes' form.
-    SelfSubjectReview,
-    /// The owner of a token.
-    TokenReview,
     /// A token for connected clusters, for the caller.
     IssueEndpointToken,
-    /// The subjects that hold a permission.
-    ResourceAccessReview,
     /// Whether the caller may send each of several requests.
     AccessPreview,
-    /// Begin, read or end a session of the console.
-    ConsoleSession,
-    /// Make a code for a login link.
-    ConsoleLoginCode,
-    /// Describe, allow or deny a login of the command line.
-    CommandLineConsent,
     /// The members of the object, which is a project.
     ProjectMembers,
     /// The clusters that the object, which is a project, may use.
     ProjectClusters,
     /// Move a virtual cluster instance into the object, which is a project.
     MigrateVirtualClusterInstance,
+}
+
+/// The reviews.
+#[derive(Clone, Copy, Debug)]
+pub enum Review {
+    /// Whether the caller has a permission.
+    SelfSubjectAccess,
+    /// Whether a given user has a permission, anywhere or in the namespace.
+    SubjectAccess,
+    /// The permissions of the caller in a namespace.
+    SelfSubjectRules,
+    /// The identity of the caller, in Kubernetes' form.
+    SelfSubject,
+    /// The owner of a token.
+    Token,
+    /// The subjects that hold a permission.
+    ResourceAccess,
+}
+
+/// Actions that the server handles. It matches on all of them in one place, so none can be forgotten.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServerAction {
+    /// Read or change the object's status, and nothing else of it.
+    Status,
+    /// Begin, read or end a session of the console.
+    ConsoleSession,
+    /// Make a code for a login link.
+    ConsoleLoginCode,
+    /// Describe, allow or deny a login of the command line.
+    CommandLineConsent,
     /// The configuration of the cluster's agent.
     AgentConfig,
-    /// Write what the agent of the cluster has decided into the audit log.
+    /// Write the decisions of the cluster's agent into the audit log.
     ReportAuditEvents,
     /// Open a tunnel to the agent of the cluster.
     Tunnel,
@@ -146,12 +158,25 @@ pub enum Response {
 }
 
 impl Action {
+    /// An action on the own path of a kind that is not stored. It takes and returns objects of the kind.
+    pub const fn on_own_path(verb: Verb, handler: Handler, description: &'static str) -> Self {
+        Self {
+            subresource: "",
+            verb,
+            right: ActionRight::OnSubresource,
+            handler,
+            request: None,
+            response: Response::Same,
+            description,
+        }
+    }
+
     /// Reads the object by its status, as in Kubernetes.
     pub const GET_STATUS: Self = Self {
         subresource: "status",
         verb: Verb::Get,
         right: ActionRight::OnSubresource,
-        handler: Handler::Status,
+        handler: Handler::Server(ServerAction::Status),
         request: None,
         response: Response::Same,
         description: "Reads the object, for those who may read its status.",
@@ -176,9 +201,41 @@ impl Action {
         subresource: "accesskeys",
         verb: Verb::Get,
         right: ActionRight::OnObject("getkey"),
-        handler: Handler::Server(ServerAction::AccessKeysOfOwner),
+        handler: Handler::Registry(RegistryAction::AccessKeysOfOwner),
         request: None,
         response: Response::ListOf("OwnedAccessKey"),
         description: "Lists the access keys of one owner.",
     };
+
+    /// The part of an object that it returns; `None` for an action with another response.
+    pub fn part(&self) -> Option<&'static PartHandler> {
+        match self.handler {
+            Handler::Registry(RegistryAction::Part(part)) => Some(part),
+            Handler::Registry(_) | Handler::Server(_) => None,
+        }
+    }
+
+    /// Whether it lists the access keys of the object.
+    pub fn lists_access_keys(&self) -> bool {
+        matches!(self.handler, Handler::Registry(RegistryAction::AccessKeysOfOwner))
+    }
+
+    /// Whether its bodies have more or other content than the object itself.
+    pub fn has_other_bodies(&self) -> bool {
+        !self.is_of_server(ServerAction::Status)
+    }
+
+    /// Whether its request can become a WebSocket.
+    pub fn can_switch_protocol(&self) -> bool {
+        self.is_of_server(ServerAction::Tunnel)
+    }
+
+    /// Whether it has query parameters that no other action has. Agents poll it, and get no warnings about them.
+    pub fn has_own_parameters(&self) -> bool {
+        self.is_of_server(ServerAction::AgentConfig)
+    }
+
+    fn is_of_server(&self, action: ServerAction) -> bool {
+        matches!(self.handler, Handler::Server(of_server) if of_server == action)
+    }
 }

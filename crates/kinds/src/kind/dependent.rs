@@ -38,7 +38,7 @@ pub struct Dependent {
 pub type Dependents<Spec> =
     fn(&ObjectMeta, &Spec, &[Object], &Context<'_>) -> Result<Vec<Dependent>, ApiError>;
 
-/// Is a dependent that exists one of this object? That of an earlier object of the same name is not.
+/// Whether an existing dependent belongs to this object, not to an earlier object of the same name.
 pub(crate) fn belongs_to(dependent: &Object, owner: &ObjectMeta) -> bool {
     let references = &dependent.metadata.owner_references;
     !owner.uid.is_empty() && references.iter().any(|one| one.uid == owner.uid)

@@ -1,25 +1,46 @@
 //! The names of a kind, and its endpoints: everything that is known without an object.
 
+use postern_meta::field::FieldErrors;
 use postern_meta::gvk::{GroupKind, GroupResource, GroupVersion};
+use postern_meta::names::NameRule;
+use postern_meta::object::ObjectMeta;
 use serde_json::Value;
 
 use super::action::Action;
+use super::{
+    DataSource, NoEffect, ObservedStatus, OnRemove, StoredAs, StrictFields, UnservedField, unserved,
+};
+use crate::column::ColumnInfo;
+use crate::fields::Layout;
 use crate::names::MANAGEMENT_V1;
+use crate::right::Right;
 use crate::verb::Verb;
+use crate::write_only::WriteOnlyField;
 
 /// Whether names are unique in a namespace or in the whole server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResourceScope {
     /// Objects live in namespaces.
     Namespaced,
+    /// Objects live in namespaces. The default namespace of clients is the default.
+    InDefaultNamespace,
     /// Objects have no namespace.
     Cluster,
 }
 
-/// Everything about a kind that is known without an object. A kind gives its names and description,
+/// Whether an update needs a resourceVersion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UpdateRule {
+    /// It needs one.
+    WithVersion,
+    /// It replaces the stored object without one, too. So Kubernetes has it for some of its kinds, and clients of these
+    /// rely on it.
+    Unconditional,
+}
+
+/// Everything about a kind that is known without typed fields. A kind gives its names and description,
 /// and everything in which it differs from [`Info::DEFAULT`].
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about a kind")]
 pub struct Info {
     /// Group and version.
     pub version: GroupVersion,
@@ -43,21 +64,60 @@ pub struct Info {
     pub actions: &'static [Action],
     /// Whether the command line has commands for it.
     pub on_command_line: bool,
-    /// Do its objects have secrets? Then no audit record has a body with one, whatever the policy
-    /// says.
+    /// Whether its objects have secrets. Then no audit record has a body with one, under any
+    /// policy.
     pub confidential: bool,
-    /// May an update come without a resourceVersion, and replace whatever is there? So Kubernetes has it for
-    /// some of its kinds, and clients of these rely on it.
-    pub unconditional_update: bool,
+    /// Whether an update needs a resourceVersion.
+    pub update: UpdateRule,
     /// The fields that field selectors support besides name and namespace.
     pub selectable_fields: &'static [SelectableField],
-    /// Whether the default namespace of clients is the default for its objects.
-    pub in_default_namespace: bool,
-    /// What a deletion leaves, as a warning to the client, where an object is the record of something that the server does
-    /// not delete. Empty for all others.
+    /// The warning to the client about the remains of a deletion. It is for objects that record
+    /// something that the server does not delete. Empty for all others.
     pub deletion_warning: &'static str,
     /// One sentence for `kubectl explain`.
     pub description: &'static str,
+    /// Where its fields are. A kind with [`Layout::TopLevel`] has no status.
+    pub layout: Layout,
+    /// The stored kind of which it is another version; `None` for a kind with separate objects.
+    pub stored_as: Option<StoredAs>,
+    /// The rule for the names of its objects.
+    pub name_rule: NameRule,
+    /// The prefix of the name that the server generates when the client gives neither `name` nor
+    /// `generateName`; `None` where that is an error.
+    pub name_prefix: Option<&'static str>,
+    /// The most bytes that an object of this kind has as JSON, if the kind has its own limit.
+    pub max_bytes: Option<usize>,
+    /// The columns of a table between name and age.
+    pub columns: &'static [ColumnInfo],
+    /// Fields that clients write and no client reads back.
+    pub write_only: &'static [WriteOnlyField],
+    /// The fields that only callers with `get` on the object receive, also in the response to their
+    /// own write. See `docs/reference/api.md#write-without-read`.
+    pub read_protected: &'static [&'static [&'static str]],
+    /// Fields that grant or narrow access, in which nothing is ignored, independently of the field
+    /// validation that the client asks for. `None` for those of every kind of the group.
+    pub strict_fields: Option<StrictFields>,
+    /// Fields of the platform's clients that this server does not have.
+    pub unserved_fields: &'static [UnservedField],
+    /// Fields of the platform's clients that this server keeps, and that have no effect. Those of access rules are not
+    /// among them.
+    pub no_effect: &'static [NoEffect],
+    /// Fields of the spec that the platform's clients do not know, by their names: a PUT that does not name one keeps
+    /// it, and null removes it.
+    pub kept_fields: &'static [&'static str],
+    /// The right that allows a caller with `get` on an object this verb on a part of it, given the
+    /// name of the object. `None` for a verb without one. The kind's required rights include the
+    /// whole right if a write changes more.
+    pub partial_right: Option<fn(Verb, &str) -> Option<Right>>,
+    /// Whether the quotas of a project limit the number of its objects in the project's namespace.
+    pub is_counted_in_quotas: bool,
+    /// The object that an object with this metadata takes its data from; `None` for one that has
+    /// its own data. Of a core Secret it counts in the namespaces of projects alone.
+    pub data_source: Option<fn(&ObjectMeta) -> Option<DataSource>>,
+    /// Changes of other objects that go with the removal of one.
+    pub on_remove: Option<OnRemove>,
+    /// Fields of the status that are observed, not stored.
+    pub observed_status: Option<ObservedStatus>,
 }
 
 /// A text that field selectors support.
@@ -105,11 +165,35 @@ impl Info {
         actions: &[],
         on_command_line: true,
         confidential: true,
-        unconditional_update: false,
+        update: UpdateRule::WithVersion,
         selectable_fields: &[],
-        in_default_namespace: false,
         deletion_warning: "",
         description: "",
+        layout: Layout::SpecAndStatus,
+        stored_as: None,
+        name_rule: NameRule::Subdomain,
+        name_prefix: None,
+        max_bytes: None,
+        columns: &[],
+        write_only: &[],
+        read_protected: &[],
+        strict_fields: None,
+        unserved_fields: &[],
+        no_effect: &[],
+        kept_fields: &[],
+        partial_right: None,
+        is_counted_in_quotas: false,
+        data_source: None,
+        on_remove: None,
+        observed_status: None,
+    };
+
+    /// The body of a response, which is never stored: all of its fields are next to `metadata`.
+    pub(crate) const RESPONSE: Self = Self {
+        verbs: &[Verb::Get],
+        on_command_line: false,
+        layout: Layout::TopLevel,
+        ..Self::DEFAULT
     };
 
     /// Whether it has the names and the description that every kind needs.
@@ -132,7 +216,7 @@ impl Info {
 
     /// Whether its objects are namespaced.
     pub fn is_namespaced(&self) -> bool {
-        self.scope == ResourceScope::Namespaced
+        self.scope != ResourceScope::Cluster
     }
 
     /// Whether the verb is served on objects of this kind.
@@ -155,7 +239,29 @@ impl Info {
         first.map(|(_, name)| name)
     }
 
-    /// Are objects of this kind stored? A kind that is not stored has actions on its own path.
+    /// The fields in which nothing is ignored.
+    pub fn strict_fields(&self) -> StrictFields {
+        self.strict_fields.unwrap_or_else(|| StrictFields::of_group(self.version.group))
+    }
+
+    /// Removes the fields of other servers that ask for nothing from an object. Returns an error for each that asks for
+    /// something.
+    pub fn take_unserved(&self, object: &mut Value) -> FieldErrors {
+        unserved::take(self.unserved_fields, object)
+    }
+
+    /// The right by which a caller may do this to a part of an object; `None` where there is none.
+    pub fn partial_right(&self, verb: Verb, name: &str) -> Option<Right> {
+        self.partial_right?(verb, name)
+    }
+
+    /// The object that an object with this metadata takes its data from.
+    pub fn data_source(&self, metadata: &ObjectMeta) -> Option<DataSource> {
+        self.data_source?(metadata)
+    }
+
+    /// Whether objects of this kind are stored. A kind that is not stored has actions on its own
+    /// path.
     pub fn is_stored(&self) -> bool {
         !self.actions.iter().any(|action| action.subresource.is_empty())
     }
@@ -163,7 +269,7 @@ impl Info {
 
 #[cfg(test)]
 mod tests {
-    use super::super::action::{ActionRight, Handler, Response, ServerAction};
+    use super::super::action::{ActionRight, Handler, RegistryAction, Response};
     use super::*;
 
     const fn action(subresource: &'static str, verb: Verb) -> Action {
@@ -171,7 +277,7 @@ mod tests {
             subresource,
             verb,
             right: ActionRight::OnSubresource,
-            handler: Handler::Server(ServerAction::WhoAmI),
+            handler: Handler::Registry(RegistryAction::WhoAmI),
             request: None,
             response: Response::Same,
             description: "",

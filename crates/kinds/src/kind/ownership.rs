@@ -1,5 +1,6 @@
-//! The owner and the access rules of an object: their fields, and the place where a kind has them. `access` says what
-//! they mean. The uid of the owner is stored next to the object, so that a later user or team of that name owns nothing.
+//! The owner and the access rules of an object: their fields, and the place where a kind has them.
+//! `access` has their meaning. The uid of the owner is stored next to the object, so that a later
+//! user or team of that name owns nothing.
 
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::ObjectMeta;
@@ -24,10 +25,10 @@ pub(crate) struct Owned<'a> {
     pub(crate) metadata: &'a ObjectMeta,
 }
 
-/// The rights that a write requires, and what is invalid in it.
+/// The rights that a write requires, and its invalid fields.
 pub(crate) type Checked = (Vec<RequiredRight>, FieldErrors);
 
-/// The rights that a change of access rules requires, and what is invalid in them, after and before.
+/// The rights that a change of access rules requires, and the invalid rules, after and before.
 type Check = fn(Owned<'_>, &Ownership, Option<&Ownership>, &Context<'_>) -> Checked;
 
 /// The objects that access rules become, given those that there are now.
@@ -50,7 +51,8 @@ pub(crate) struct AccessRules {
 pub struct Ownership {
     /// The user or team that holds every verb on it.
     pub owner: Option<UserOrTeam>,
-    /// Access rules: who else gets which verbs on this object. At most 30; the owner needs none.
+    /// Access rules: the other users and teams that get verbs on this object. At most 30; the owner
+    /// needs none.
     pub access: Vec<Access>,
     /// The access rules that `spec.extraAccessRules` become, for the kinds that have it.
     pub extra: Vec<Access>,
@@ -144,8 +146,9 @@ pub struct Access {
     /// Optional name of the rule, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Verbs that the rule gives: those of the API, and those of the platform, such as `use` for requests through the
-    /// gateway. `*` is every verb. A caller who adds a verb must hold it on the object.
+    /// Verbs that the rule gives: those of the API, and those of the platform, such as `use` for
+    /// requests through the gateway. `*` is every verb. A caller that adds a verb must hold it on
+    /// the object.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         extend("x-kubernetes-list-type" = "atomic"),
@@ -157,11 +160,13 @@ pub struct Access {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub subresources: Vec<String>,
-    /// Names of the users who get the verbs; `*` is every user. A caller who adds one needs `bind` on that user.
+    /// Names of the users that get the verbs; `*` is every user. A caller that adds one needs
+    /// `bind` on that user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub users: Vec<String>,
-    /// Names of the teams whose members get the verbs. A caller who adds one needs `bind` on that team.
+    /// Names of the teams. Their members get the verbs. A caller that adds one needs `bind` on that
+    /// team.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub teams: Vec<String>,
@@ -181,16 +186,17 @@ pub(crate) const UNSERVED_SUBRESOURCES: [&str; 2] = ["chartinfo", "charts"];
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.ExtraAccess")]
 pub struct ExtraAccess {
-    /// Names of the users; `*` is every user. A caller who adds one needs `bind` on that user.
+    /// Names of the users; `*` is every user. A caller that adds one needs `bind` on that user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub users: Vec<String>,
-    /// Names of the teams whose members get access. A caller who adds one needs `bind` on that team.
+    /// Names of the teams. Their members get access. A caller that adds one needs `bind` on that
+    /// team.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub teams: Vec<String>,
-    /// A role that clients send. All values mean the verbs `get` and `use`. The cluster itself decides what a user may do
-    /// in it.
+    /// A role that clients send. All values mean the verbs `get` and `use`. The cluster itself
+    /// decides about the permissions of a user in it.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(extend("enum" = EXTRA_ACCESS_ROLES))]
     pub cluster_role: String,

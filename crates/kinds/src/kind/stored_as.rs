@@ -1,4 +1,4 @@
-//! A kind that is another version of a stored kind, in a group of its own.
+//! A kind that is another version of a stored kind, in a separate group.
 
 use postern_meta::object::Object;
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::AnyKind;
 
 /// How the objects of a kind are stored: as those of another kind, with other names of the fields next to `metadata`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct StoredAs {
     /// The stored kind.
     pub kind: &'static dyn AnyKind,

@@ -1,16 +1,16 @@
 //! Fields that grant or narrow access: in these, nothing that a client sends is ignored.
 //!
-//! Here is what a kind declares, and what is wrong with what a client sent. A field that is unknown, misspelled, null
-//! or there twice is an error (422) where ignoring it would give more access than its writer meant, whatever field
-//! validation the client asks for. The same holds for unknown fields next to the values of a secret: a value would be
-//! lost. Other unknown fields are warnings, which the server makes.
+//! This module has the declarations of a kind, and the check of an object that a client sent. A
+//! field that is unknown, misspelled, null or present twice is an error (422) if ignoring it would
+//! give more access than its writer meant. That holds for any field validation that the client asks
+//! for. The same holds for unknown fields next to the values of a secret: a value would be lost.
+//! Other unknown fields are warnings, which the server makes.
 
 use postern_meta::decode::MAX_STRICT_ERRORS;
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::schema::Schema;
 use serde_json::Value;
 
-use super::Info;
 use crate::names::MANAGEMENT_V1;
 
 /// Why an unknown field next to the values of a secret is an error.
@@ -31,21 +31,24 @@ const MAX_LETTERS: usize = 64;
 /// The fields in which nothing is ignored. Paths are dotted.
 #[derive(Clone, Copy, Debug)]
 pub struct StrictFields {
-    /// No unknown fields below these, and neither these, what is above them nor what is below them twice.
+    /// No unknown fields below these. None of these, of the fields above them and of the fields
+    /// below them is present twice.
     pub no_unknown_below: &'static [&'static str],
     /// Without these, there is more access: they are not null, a merge patch does not remove them by a null, and an
     /// apply does not by leaving them out. `*` is any field; `[]` after a name is every item of the list.
     pub not_null: &'static [&'static str],
     /// In a whole object, nothing at and below these is null.
     pub no_null_below: &'static [&'static str],
-    /// No unknown field below these whose name is like that of a field there: a misspelled one.
+    /// No unknown field below these has a name like that of a field there: a misspelled one.
     pub no_similar_below: &'static [&'static str],
-    /// No unknown field has a name like one of these, wherever in the object; with what is to be written instead.
+    /// No unknown field anywhere in the object has a name like one of these; with the correct field
+    /// to write.
     pub names: &'static [(&'static str, &'static str)],
-    /// Below these, an unknown field could be a value of a secret, and is not dropped; `""` is the object itself. Nor is
-    /// one anywhere that has the name of the values.
+    /// Below these, an unknown field could be a value of a secret, and is not dropped; `""` is the
+    /// object itself. An unknown field with the name of the values is not dropped anywhere.
     pub holds_values: &'static [&'static str],
-    /// Has the object itself no unknown fields, and has no unknown field elsewhere the name of one of its spec?
+    /// Whether the object itself has no unknown fields, and no unknown field elsewhere has the name
+    /// of a field of its spec.
     pub is_closed: bool,
 }
 
@@ -128,16 +131,15 @@ impl StrictFields {
     pub const OF_BINDINGS: Self = Self { no_similar_below: &["roleRef", "subjects"], ..Self::NONE };
 
     /// The strict fields of a kind that declares none: of our own group, or of another.
-    pub(crate) const fn of(info: &Info) -> Self {
-        if is_same(info.version.group.as_bytes(), MANAGEMENT_V1.group.as_bytes()) {
-            Self::OURS
-        } else {
-            Self::NONE
-        }
+    pub(super) fn of_group(group: &str) -> Self {
+        if group == MANAGEMENT_V1.group { Self::OURS } else { Self::NONE }
     }
 
     /// The nulls of a whole object that are not allowed. Call it before unknown fields and nulls are removed.
     pub fn nulls(&self, schema: &Schema, value: &Value) -> FieldErrors {
+        if !has_null(value) {
+            return FieldErrors::new();
+        }
         let mut found = self.narrowing_nulls(value);
         for null in self.no_null_below.iter().flat_map(|path| schema.nulls_below(value, path)) {
             if !found.contains(&null) {
@@ -150,6 +152,9 @@ impl StrictFields {
 
     /// The fields that a merge patch must not remove by a null: without them, there is more access.
     pub fn nulls_in_patch(&self, patch: &Value) -> FieldErrors {
+        if !has_null(patch) {
+            return FieldErrors::new();
+        }
         let detail = format!(
             "must not be null: set a value, or remove the field with a JSON Patch or a \
              replacement of the object; {WHY}"
@@ -248,7 +253,8 @@ impl StrictFields {
         is_refused.then(|| format!("known here: {}", known.join(", ")))
     }
 
-    /// Is a field with this path, which is there twice, one of which nothing is ignored, or above one?
+    /// Whether a field at this path must not be present twice: nothing in it is ignored, or it is
+    /// above such a field.
     fn is_not_twice(&self, path: &str) -> bool {
         let name = path.rsplit_once('.').map_or(path, |(_, name)| name);
         let mut whole = self.no_unknown_below.iter().chain(self.no_null_below);
@@ -269,21 +275,6 @@ impl StrictFields {
     }
 }
 
-/// Are two texts the same? For constants.
-const fn is_same(one: &[u8], other: &[u8]) -> bool {
-    if one.len() != other.len() {
-        return false;
-    }
-    let mut index = 0;
-    while index < one.len() {
-        if one[index] != other[index] {
-            return false;
-        }
-        index += 1;
-    }
-    true
-}
-
 fn errors(paths: Vec<String>, error: impl Fn(String) -> FieldError) -> FieldErrors {
     let mut errors = FieldErrors::new();
     for path in paths {
@@ -301,7 +292,17 @@ fn is_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.starts_with(['.', '[']))
 }
 
-/// Adds the paths of what is null at `path` below `value`, which is at `at`.
+/// Whether there is a null anywhere, as in hardly any object. This is cheaper than the search by paths.
+fn has_null(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.iter().any(has_null),
+        Value::Object(fields) => fields.values().any(has_null),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Adds the paths of the null values at `path` below `value`, which is at `at`.
 fn nulls_at(value: &Value, path: &str, at: &str, found: &mut Vec<String>) {
     if found.len() >= MAX_STRICT_ERRORS {
         return;
@@ -345,8 +346,8 @@ fn known_names<'a>(schema: &'a Schema, path: &str) -> Vec<&'a str> {
     properties.into_iter().flatten().map(|(name, _)| name.as_str()).collect()
 }
 
-/// Does it seem that a name was meant to be another: in other capitals, with other separators, singular or plural, or
-/// with an error in typing?
+/// Whether a name seems to be meant as another: in other capitals, with other separators, singular
+/// or plural, or with an error in typing.
 fn is_like(name: &str, meant: &str) -> bool {
     let (name, meant) = (letters(name), letters(meant));
     let [one, two] = MIN_LETTERS;
@@ -361,7 +362,7 @@ fn letters(name: &str) -> Vec<char> {
     letters.flat_map(char::to_lowercase).take(MAX_LETTERS).collect()
 }
 
-/// A word, and what it is without an ending of the plural.
+/// A word, and its forms without an ending of the plural.
 fn stems(word: &[char]) -> impl Iterator<Item = &[char]> {
     let stem = |ending: &[char]| word.strip_suffix(ending).filter(|stem| stem.len() > 2);
     [Some(word), stem(&['s']), stem(&['e', 's'])].into_iter().flatten()
@@ -408,14 +409,15 @@ mod tests {
 
     /// The errors of a whole object.
     fn problems(kind: &dyn AnyKind, mut value: Value) -> Vec<String> {
-        let (strict, schema) = (kind.strict_fields(), kind.schema());
+        let (strict, schema) = (kind.info().strict_fields(), kind.schema());
         let mut errors = strict.nulls(schema, &value);
         let unknown = schema.prune_unknown(&mut value);
         errors.extend(strict.ignored(schema, &unknown, &[]));
         errors.iter().map(ToString::to_string).collect()
     }
 
-    /// Checks that each object is refused for the field at a path, with what is to be written instead.
+    /// Checks that each object is rejected for the field at a path, with the advice on the correct
+    /// field.
     fn are_refused(kind: &'static dyn AnyKind, rows: &[(Value, &str, &str)]) {
         for (value, path, correction) in rows {
             let found = problems(kind, value.clone());
@@ -614,7 +616,7 @@ mod tests {
             (&OwnedAccessKey, json!({ "spec": { "ttl": null } }), false),
             (&OwnedAccessKey, json!({ "spec": { "description": null } }), false),
         ] {
-            let errors = kind.strict_fields().nulls_in_patch(&patch);
+            let errors = kind.info().strict_fields().nulls_in_patch(&patch);
             assert_eq!(!errors.is_empty(), is_refused, "{kind:?} {patch}: {errors}");
         }
     }
@@ -632,7 +634,7 @@ mod tests {
             (&Secret, "data", false),
         ] {
             let twice = [path.to_owned()];
-            let errors = kind.strict_fields().ignored(kind.schema(), &[], &twice);
+            let errors = kind.info().strict_fields().ignored(kind.schema(), &[], &twice);
             assert_eq!(!errors.is_empty(), is_refused, "{kind:?} {path}: {errors}");
         }
     }

@@ -1,8 +1,9 @@
 //! Zero values that a client sent: `false`, `0`, `""`, and empty lists and maps.
 //!
-//! A typed field with a zero value equals an absent one, so its encoding leaves it out. But its manager owns what it
-//! sent, and compares it with what it reads. So the zero values that only the encoding leaves out are put back. One that
-//! the kind replaces, by a default or in another form, stays as the kind has it.
+//! A typed field with a zero value equals an absent one, so its encoding leaves it out. But its
+//! manager owns the fields it sent, and compares them with those it reads. So the zero values that
+//! only the encoding leaves out are put back. A zero value that the kind replaces, by a default or
+//! in another form, stays as the kind has it.
 
 use serde_json::{Map, Value};
 
@@ -16,7 +17,8 @@ pub(super) enum LeftOut {
     Value(Value),
     /// Some fields of an object.
     Fields(Vec<(String, LeftOut)>),
-    /// Some items of a list: the index and the encoding of each, and what this leaves out.
+    /// Some items of a list: the index and the encoding of each, and the zero values that the
+    /// encoding leaves out.
     Items(Vec<(usize, Value, LeftOut)>),
 }
 
@@ -41,7 +43,7 @@ pub(super) fn has_zero(value: &Value) -> bool {
     }
 }
 
-/// What the encoding of a sent value leaves out; `None` if it has everything.
+/// The zero values that the encoding of a sent value leaves out; `None` if it has everything.
 pub(super) fn left_out(sent: &Value, encoded: &Value) -> Option<LeftOut> {
     match (sent, encoded) {
         (Value::Object(sent), Value::Object(encoded)) => {

@@ -25,14 +25,14 @@ pub struct Comparison {
     pub removed: FieldSet,
 }
 
-/// Compares two objects of one kind, whose schema is `schema`.
+/// Compares two objects of one kind with the schema `schema`.
 pub fn compare(old: &Value, new: &Value, schema: &Schema) -> Comparison {
     let empty = Map::new();
     let (old, new) = (old.as_object().unwrap_or(&empty), new.as_object().unwrap_or(&empty));
     compare_fields(old, new, schema.node())
 }
 
-/// Compares the fields of two objects whose schema is `at`.
+/// Compares the fields of two objects with the schema `at`.
 pub(super) fn compare_fields(
     old: &Map<String, Value>,
     new: &Map<String, Value>,
@@ -136,9 +136,9 @@ impl<'v> Pair<'v> {
     }
 }
 
-/// Comparisons along the schema. Each adds what it finds.
+/// Comparisons along the schema. Each adds the differences that it finds.
 impl Comparison {
-    /// Adds the changes of one value whose schema is `at`.
+    /// Adds the changes of one value with the schema `at`.
     fn add_value(&mut self, element: PathElement, pair: Pair<'_>, at: Option<Node<'_>>) {
         let mut inside = Self::default();
         match shape(at) {
@@ -166,7 +166,8 @@ impl Comparison {
         self.record(element, pair.whole());
     }
 
-    /// Records what goes and comes with a value that changes its type, as only free-form ones can.
+    /// Records the removed and the added fields of a value that changes its type, as only free-form
+    /// values can.
     fn add_type_change(&mut self, pair: Pair<'_>, of: Fields<'_>) {
         let nothing = Map::new();
         if let Some(old) = pair.old.and_then(Value::as_object) {

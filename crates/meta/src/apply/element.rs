@@ -5,7 +5,6 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::fields_v1::{InvalidFields, MAX_ELEMENT_BYTES};
 use crate::decode::{Format, decode};
 use crate::number::integer_of_float;
 
@@ -198,3 +197,27 @@ fn scalar(value: &Value) -> Result<Scalar, InvalidFields> {
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
+
+/// Maximum bytes of one path element: the names of fields are at most 317 long.
+pub const MAX_ELEMENT_BYTES: usize = 4096;
+
+/// Why a value is not a field set, or not an entry of `managedFields`. It never
+/// repeats the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidFields {
+    message: &'static str,
+}
+
+impl InvalidFields {
+    pub(super) const fn new(message: &'static str) -> Self {
+        Self { message }
+    }
+}
+
+impl fmt::Display for InvalidFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message)
+    }
+}
+
+impl std::error::Error for InvalidFields {}

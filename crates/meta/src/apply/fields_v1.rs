@@ -3,17 +3,14 @@
 //! Each path element is a field with an object as its value. An empty object
 //! means that the path is in the set; one with fields, only if `.` is one of them.
 
-use std::fmt;
-
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::element::PathElement;
+#[cfg(doc)]
+use super::element::MAX_ELEMENT_BYTES;
+use super::element::{InvalidFields, PathElement};
 use super::set::{FieldSet, Node};
-
-/// Maximum bytes of one path element: the names of fields are at most 317 long.
-pub const MAX_ELEMENT_BYTES: usize = 4096;
 
 /// Maximum number of path elements in one set: as many as a body may have values.
 pub const MAX_ELEMENTS: usize = crate::decode::MAX_JSON_NODES;
@@ -24,33 +21,12 @@ pub const MAX_SET_DEPTH: usize = 64;
 /// In the object of an element: the path that ends there is in the set.
 const SELF: &str = ".";
 
-/// Why a value is not a field set, or not an entry of `managedFields`. It never
-/// repeats the value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InvalidFields {
-    message: &'static str,
-}
-
-impl InvalidFields {
-    pub(super) const fn new(message: &'static str) -> Self {
-        Self { message }
-    }
-}
-
-impl fmt::Display for InvalidFields {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.message)
-    }
-}
-
-impl std::error::Error for InvalidFields {}
-
 impl FieldSet {
     /// Decodes a set from its FieldsV1 format.
     ///
     /// # Errors
-    /// For what is not in that format, or exceeds [`MAX_ELEMENT_BYTES`],
-    /// [`MAX_ELEMENTS`] or [`MAX_SET_DEPTH`].
+    /// If the value is not in that format, or exceeds [`MAX_ELEMENT_BYTES`], [`MAX_ELEMENTS`] or
+    /// [`MAX_SET_DEPTH`].
     pub fn from_fields_v1(value: &Value) -> Result<Self, InvalidFields> {
         let mut budget = MAX_ELEMENTS;
         read(value, MAX_SET_DEPTH, &mut budget).map(|(set, _)| set)

@@ -1,16 +1,15 @@
-//! From client-side apply to server-side apply: what kubectl applied on its own side is in an
-//! annotation, and does not conflict with what it applies now.
+//! From client-side apply to server-side apply. The configuration that kubectl applied on its own
+//! side is in an annotation, and does not conflict with the one that it applies now.
 
 use super::compare::compare;
-use super::ownership::set_of;
-use super::server_side::ownable;
+use super::ownership::{ownable, set_of};
 use super::set::FieldSet;
 use super::track::TrackedKind;
 use crate::decode::{Format, decode};
 use crate::object::Object;
 use crate::validate::{MAX_ANNOTATIONS_BYTES, annotations_bytes};
 
-/// The annotation in which client-side apply keeps what it sent.
+/// The annotation in which client-side apply keeps the configuration it sent.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The only manager for whom the annotation counts, as upstream: kubectl's default for server-side

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::compare::Comparison;
-use super::fields_v1::InvalidFields;
+use super::element::InvalidFields;
 use super::set::FieldSet;
 use crate::object::{ManagedFieldsEntry, Operation};
 use crate::time::Timestamp;
@@ -174,11 +174,12 @@ impl Managers {
         }
     }
 
-    /// Records an update by `who`: this manager alone owns the changed fields, and no manager owns the removed ones.
-    /// The time of its entry becomes `now` if it changed a value, or the fields that it owns.
+    /// Records an update by a manager: it alone owns the changed fields, and no manager owns the
+    /// removed ones. The time of its entry becomes `now` if it changed a value, or the fields that
+    /// it owns.
     ///
-    /// Entries in other API versions than that of `who` are dropped. If no manager owns anything, an entry without
-    /// fields stays if it `keeps_one`.
+    /// Entries in other API versions than the manager's are dropped. If no manager owns anything,
+    /// an entry without fields stays if it `keeps_one`.
     pub(super) fn record_update(
         &mut self,
         changes: Comparison,

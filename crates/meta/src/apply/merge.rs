@@ -1,4 +1,4 @@
-//! A configuration merged into an object: what it has replaces or joins what is there; nothing is
+//! A configuration merged into an object: its values replace or join the present ones; nothing is
 //! removed.
 //!
 //! Both have been through a decoder, so their depth is bounded, and with it the recursion here. The

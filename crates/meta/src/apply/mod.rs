@@ -25,8 +25,8 @@ mod track;
 
 pub use compare::{Comparison, compare};
 pub use conflicts::Conflicts;
-pub use element::{Number, PathElement, Scalar};
-pub use fields_v1::{InvalidFields, MAX_ELEMENT_BYTES, MAX_ELEMENTS, MAX_SET_DEPTH};
+pub use element::{InvalidFields, MAX_ELEMENT_BYTES, Number, PathElement, Scalar};
+pub use fields_v1::{MAX_ELEMENTS, MAX_SET_DEPTH};
 pub use lists::check_lists;
 pub use managers::{
     ANCIENT_CHANGES, BEFORE_FIRST_APPLY, MAX_ENTRIES, MAX_UPDATE_MANAGERS, ManagedSet, Manager,

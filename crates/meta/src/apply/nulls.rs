@@ -21,8 +21,8 @@ pub fn nulls_of(configuration: &Value, schema: &Schema) -> FieldSet {
     picker.inside(configuration, shape(Some(schema.node())))
 }
 
-/// The fields whose values are empty: texts, lists, maps, false and zero. A kind may store them
-/// as absent.
+/// The fields with empty values: texts, lists, maps, false and zero. A kind may store them as
+/// absent.
 pub(super) fn empty_values(value: &Value, schema: &Schema) -> FieldSet {
     let picker = Picker { is_picked: &|value, _| is_empty(value) };
     picker.inside(value, shape(Some(schema.node())))

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::element::{PathElement, Scalar};
 use super::set::FieldSet;
+use crate::object::{Object, ObjectMeta};
 use crate::schema::{Branch, ItemKey, Node, Ownership, Schema};
 
 /// How a value is owned.
@@ -37,7 +38,7 @@ pub(super) struct Field<'a> {
     pub(super) is_declared: bool,
 }
 
-/// A list whose items have an identity.
+/// A list of items that have an identity.
 #[derive(Clone, Copy)]
 pub(super) struct Items<'a> {
     /// The schema of an item.
@@ -46,7 +47,7 @@ pub(super) struct Items<'a> {
     keys: Option<&'a [ItemKey]>,
 }
 
-/// How a value is owned whose schema is `at`; without a schema, as a whole.
+/// How a value with the schema `at` is owned; without a schema, as a whole.
 pub(super) fn shape(at: Option<Node<'_>>) -> Shape<'_> {
     let Some(at) = at else { return Shape::Leaf };
     let items = |keys| Shape::Items(Items { schema: at.target().items(), keys });
@@ -145,4 +146,24 @@ fn set_of_items(items: &[Value], of: Items<'_>) -> FieldSet {
         set.add(element.clone(), true, inside.unwrap_or_default());
     }
     set
+}
+
+/// The part of an object that can be owned, as one value: everything but the type and the metadata that the server
+/// sets.
+pub(super) fn ownable(object: &Object) -> Value {
+    let of = &object.metadata;
+    let metadata = ObjectMeta {
+        generate_name: of.generate_name.clone(),
+        labels: of.labels.clone(),
+        annotations: of.annotations.clone(),
+        owner_references: of.owner_references.clone(),
+        finalizers: of.finalizers.clone(),
+        ..ObjectMeta::default()
+    };
+    let metadata = metadata.to_value();
+    let mut fields = object.fields.clone();
+    if metadata.as_object().is_some_and(|metadata| !metadata.is_empty()) {
+        fields.insert("metadata".to_owned(), metadata);
+    }
+    Value::Object(fields)
 }

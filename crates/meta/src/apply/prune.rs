@@ -1,9 +1,10 @@
-//! Removal of the fields that a manager applied before and applies no more.
+//! Removal of the fields that a manager applied before and no longer applies.
 //!
-//! A value is removed only if no manager owns it or anything in it any more. A struct, and an item or entry that the
-//! manager owned itself, is then removed with everything else in it: defaults, which no manager owns. From maps and
-//! lists only the entries that the manager owned are removed, and the map or list when it has become empty. The
-//! top-level structs of an object stay: its type has them.
+//! A value is removed only if no manager owns it or anything in it any longer. If the manager owned
+//! a struct, an item or an entry itself, it is removed with everything else in it: defaults, which
+//! no manager owns. From maps and lists only the entries that the manager owned are removed, and
+//! the map or list when it has become empty. The top-level structs of an object stay: its type has
+//! them.
 //!
 //! Upstream removes an item with the fields that others own in it; here, no removal takes the fields of another
 //! manager.
@@ -15,10 +16,11 @@ use super::ownership::{Field, Fields, Items, Shape, shape};
 use super::set::{FieldSet, Node};
 use crate::schema::{ItemKey, Schema};
 
-/// Removes from `object` what is in `last` and neither in `owned` nor around anything in it.
+/// Removes from `object` the fields that are in `last`, unless they are in `owned` or around
+/// anything in it.
 pub(super) fn prune(object: &mut Value, last: &FieldSet, owned: &FieldSet, schema: &Schema) {
     if let (Shape::Fields(of), Value::Object(fields)) = (shape(Some(schema.node())), object) {
-        prune_fields(fields, of, (last, owned), Level::Root);
+        prune_fields(fields, of, last, owned, Level::Root);
     }
 }
 
@@ -55,7 +57,8 @@ impl<'s> Owners<'s> {
 fn prune_fields(
     fields: &mut Map<String, Value>,
     of: Fields<'_>,
-    (last, owned): (&FieldSet, &FieldSet),
+    last: &FieldSet,
+    owned: &FieldSet,
     level: Level<'_>,
 ) {
     for node in last.nodes() {
@@ -81,7 +84,8 @@ fn prune_value(value: &mut Value, owners: Owners<'_>, field: Field<'_>, at_root:
                 return true;
             }
             let was_empty = fields.is_empty();
-            prune_fields(fields, of, owners.below(), Level::Inside);
+            let (last, owned) = owners.below();
+            prune_fields(fields, of, last, owned, Level::Inside);
             (fields.is_empty() && !(is_struct && at_root), was_empty)
         }
         (Shape::Items(of), Value::Array(items)) => {
@@ -89,7 +93,8 @@ fn prune_value(value: &mut Value, owners: Owners<'_>, field: Field<'_>, at_root:
                 return true;
             }
             let was_empty = items.is_empty();
-            prune_items(items, of, owners.below());
+            let (last, owned) = owners.below();
+            prune_items(items, of, last, owned);
             (items.is_empty(), was_empty)
         }
         _ => return owners.last.is_member && owners.is_gone(),
@@ -97,7 +102,7 @@ fn prune_value(value: &mut Value, owners: Owners<'_>, field: Field<'_>, at_root:
     owners.is_gone() && is_empty && (owners.last.is_member || !was_empty)
 }
 
-fn prune_items(items: &mut Vec<Value>, of: Items<'_>, (last, owned): (&FieldSet, &FieldSet)) {
+fn prune_items(items: &mut Vec<Value>, of: Items<'_>, last: &FieldSet, owned: &FieldSet) {
     if last.is_empty() {
         return;
     }
@@ -111,7 +116,8 @@ fn prune_items(items: &mut Vec<Value>, of: Items<'_>, (last, owned): (&FieldSet,
             return false;
         }
         if let (Shape::Fields(inside), Value::Object(fields)) = (shape, item) {
-            prune_fields(fields, inside, owners.below(), Level::Item(of.keys()));
+            let (last, owned) = owners.below();
+            prune_fields(fields, inside, last, owned, Level::Item(of.keys()));
         }
         true
     });

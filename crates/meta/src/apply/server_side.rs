@@ -1,7 +1,8 @@
-//! Server-side apply: a configuration is merged into an object, the manager owns what it has, what
-//! the manager owned and no longer has is removed, and what others own is not changed unless forced.
+//! Server-side apply: a configuration is merged into an object, and the manager owns its fields.
+//! Fields that the manager owned and no longer applies are removed. Fields of other managers are
+//! not changed unless forced.
 //!
-//! Nothing here asks who may do it. The result is admitted like any other change.
+//! No permission is checked here. The result is admitted like any other change.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +13,7 @@ use super::last_applied::{self, KUBECTL};
 use super::managers::{BEFORE_FIRST_APPLY, ManagedSet, Manager, Managers, equal_except_times};
 use super::merge::merge;
 use super::nulls::{empty_values, remove_all};
-use super::ownership::set_of;
+use super::ownership::{ownable, set_of};
 use super::prune::prune;
 use super::set::FieldSet;
 use super::track::{TrackedKind, changes, has_fields};
@@ -49,8 +50,8 @@ struct Outcome {
 ///
 /// An apply that changes nothing returns `live` with its `managedFields` as they are.
 ///
-/// An object without `managedFields` gets them: what it has is then owned by `before-first-apply`.
-/// For the manager `kubectl`, what its client-side apply has set does not conflict.
+/// An object without `managedFields` gets them: its fields are then owned by `before-first-apply`.
+/// For the manager `kubectl`, fields set by its client-side apply do not conflict.
 ///
 /// # Errors
 /// The conflicts, if it is not forced.
@@ -166,7 +167,7 @@ fn writable(set: FieldSet, manager: &Manager) -> FieldSet {
     set
 }
 
-/// Takes from the other managers what the apply changes.
+/// Takes the fields that the apply changes from the other managers.
 ///
 /// # Errors
 /// The changed fields that they own, if it is not forced.
@@ -188,26 +189,6 @@ fn give_way(managers: &mut Managers, changed: &Comparison, force: bool) -> Resul
     }
     managers.subtract(&touched);
     Ok(())
-}
-
-/// The part of an object that can be owned, as one value: everything but the type and the metadata that the server
-/// sets.
-pub(super) fn ownable(object: &Object) -> Value {
-    let of = &object.metadata;
-    let metadata = ObjectMeta {
-        generate_name: of.generate_name.clone(),
-        labels: of.labels.clone(),
-        annotations: of.annotations.clone(),
-        owner_references: of.owner_references.clone(),
-        finalizers: of.finalizers.clone(),
-        ..ObjectMeta::default()
-    };
-    let metadata = metadata.to_value();
-    let mut fields = object.fields.clone();
-    if metadata.as_object().is_some_and(|metadata| !metadata.is_empty()) {
-        fields.insert("metadata".to_owned(), metadata);
-    }
-    Value::Object(fields)
 }
 
 fn object_of(outcome: Outcome, live: Option<&Object>, configuration: &Object) -> Object {
@@ -235,9 +216,9 @@ fn object_of(outcome: Outcome, live: Option<&Object>, configuration: &Object) ->
     Object { api_version, kind, metadata, fields }
 }
 
-/// Sets `new.metadata.managed_fields` to what they are once the object is otherwise complete: `new`
-/// has the entries of [`apply`], and admission may have changed or removed something since. A write
-/// that changes nothing keeps the entries of `live`, with their times.
+/// Sets `new.metadata.managed_fields` once the object is otherwise complete. `new` has the entries
+/// of [`apply`], and admission may have changed or removed something since. A write that changes
+/// nothing keeps the entries of `live`, with their times.
 ///
 /// The manager keeps all that it has applied, as upstream: an empty value is its own, though the kind
 /// does not store it.
@@ -260,7 +241,7 @@ pub fn track_apply(
     managers.subtract_from_others(manager, &changed.removed);
     managers.normalize(|| has_fields(new, kind.schema));
     if !is_change {
-        // Admission made of what was applied what is there already: an apply that changes nothing.
+        // Admission made the applied object equal to the live one: an apply that changes nothing.
         managers.keep_times(&Managers::decode_stored(live_entries));
     }
     let entries = managers.encode();

@@ -71,7 +71,7 @@ impl FieldSet {
         if rest.is_empty() { node.is_member } else { node.children.contains(rest) }
     }
 
-    /// The node with `element`: what is in the set at and below it.
+    /// The node with `element`: the part of the set at and below it.
     pub(super) fn get(&self, element: &PathElement) -> Option<&Node> {
         let at = self.nodes.binary_search_by(|node| node.element.cmp(element)).ok()?;
         self.nodes.get(at)
@@ -83,7 +83,7 @@ impl FieldSet {
         self
     }
 
-    /// Adds what is at and below one element. Cheap when elements come in order.
+    /// Adds the paths at and below one element. Cheap when elements come in order.
     pub(super) fn add(&mut self, element: PathElement, is_member: bool, children: Self) {
         if !is_member && children.is_empty() {
             return;
@@ -106,7 +106,7 @@ impl FieldSet {
     /// The set of these nodes, which may be in any order, and may have an element several
     /// times.
     pub(super) fn from_nodes(mut nodes: Vec<Node>) -> Self {
-        // Stable: what is in order already takes one pass.
+        // Stable: ordered input takes one pass.
         nodes.sort_by(|left, right| left.element.cmp(&right.element));
         let mut merged: Vec<Node> = Vec::with_capacity(nodes.len());
         let mut nodes = nodes.into_iter().peekable();

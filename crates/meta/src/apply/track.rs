@@ -21,12 +21,11 @@ pub struct TrackedKind<'a> {
     pub ignored: &'a FieldSet,
 }
 
-/// Sets `new.metadata.managed_fields` for a write of `new` by `who` that replaces
-/// `live`, which is `None` for a create. Call it when `new` is otherwise
-/// complete. A write that changes nothing keeps the entries of `live`, with their
-/// times, so that equal objects stay equal.
+/// Sets `new.metadata.managed_fields` for a write by a manager: `new` replaces `live`, which is
+/// `None` for a create. Call it when `new` is otherwise complete. A write that changes nothing
+/// keeps the entries of `live`, with their times, so that equal objects stay equal.
 ///
-/// Before the call, the field has what the client sent, which counts as upstream:
+/// Before the call, the field has the entries that the client sent, which count as upstream:
 ///
 /// - Valid entries replace those of `live`.
 /// - A single empty one, `[{}]`, ends tracking.
@@ -76,7 +75,7 @@ fn decode_sent(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Sent
     if matches!(sent, [only] if *only == ManagedFieldsEntry::default()) {
         return Sent::Reset;
     }
-    // The usual case: the client sends back what it read.
+    // The usual case: the client sends back the entries it read.
     if sent.is_empty() || equal_except_times(sent, live) {
         return Sent::Nothing;
     }
@@ -130,10 +129,9 @@ fn empty() -> Value {
     Value::Object(Map::new())
 }
 
-/// The metadata that can be owned, as JSON, as far as it differs: what is
-/// the same need not be copied. The rest of metadata is set by the server, and
-/// upstream removes it from every set; deletion is not an update there, so its
-/// fields have no owner either.
+/// The metadata that can be owned, as JSON, as far as it differs: equal metadata need not be
+/// copied. The rest of metadata is set by the server, and upstream removes it from every set.
+/// Deletion is not an update there, so its fields have no owner either.
 fn ownable_metadata(
     old: Option<&ObjectMeta>,
     new: &ObjectMeta,

@@ -16,7 +16,7 @@ pub(super) fn decode(
     decode_part(bytes, max_depth, &mut { max_nodes })
 }
 
-/// Decodes a JSON text inside a body of another format, within what is left of the body's limits:
+/// Decodes a JSON text inside a body of another format, within the remaining limits of the body:
 /// `max_depth` more levels, and `nodes_left` more values, from which its own are taken.
 pub(super) fn decode_part(
     bytes: &[u8],

@@ -21,21 +21,22 @@ pub use yaml::encode_yaml;
 /// parser recurses, so this bounds the stack.
 pub const MAX_DEPTH: usize = 100;
 
-/// The same for YAML, whose parser takes some 20 KiB of stack for each level.
+/// The same for YAML. Its parser takes some 20 KiB of stack for each level.
 pub const MAX_YAML_DEPTH: usize = 32;
 
-/// Maximum number of values in a JSON body, counting lists, objects and what is
-/// in them. It bounds the memory that the largest body can take when decoded.
+/// Maximum number of values in a JSON body, counting lists, objects and their contents. It bounds
+/// the memory that the largest body can take when decoded.
 pub const MAX_JSON_NODES: usize = 200_000;
 
 /// The same for YAML, counted after aliases are expanded. YAML bodies are
 /// written by hand and small, and the parser is slower.
 pub const MAX_YAML_NODES: usize = 20_000;
 
-/// The same for a YAML file of the user who runs the program: what the stack of a thread has room for.
+/// The same for a YAML file of the user that runs the program. The stack of a thread has room for
+/// it.
 pub const MAX_OWN_YAML_DEPTH: usize = 64;
 
-/// Maximum number of values in a file of the user who runs the program, in either format.
+/// Maximum number of values in a file of the user that runs the program, in either format.
 pub const MAX_OWN_NODES: usize = 1_000_000;
 
 /// Maximum bytes of all keys and strings of such a file, counted after aliases are expanded.
@@ -95,8 +96,7 @@ impl fmt::Debug for Decoded {
     }
 }
 
-/// Why input could not be decoded: what was expected and at which position,
-/// never a part of the input.
+/// Why input could not be decoded: the expected input and the position, never a part of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodeError {
     message: String,
@@ -124,8 +124,8 @@ pub fn decode(bytes: &[u8], format: Format) -> Result<Decoded, DecodeError> {
     }
 }
 
-/// Decodes a file of the user who runs this program, as [`decode`] does. Its limits are far above those of a body: users
-/// do not attack their own computer.
+/// Decodes a file of the user that runs this program, as [`decode`] does. Its limits are far above
+/// those of a body: users do not attack their own computer.
 pub fn decode_own_file(bytes: &[u8], format: Format) -> Result<Decoded, DecodeError> {
     match format {
         Format::Json => json::decode(bytes, MAX_DEPTH, MAX_OWN_NODES),

@@ -31,8 +31,7 @@ pub(super) struct State {
     text_bytes_left: usize,
     duplicates: Vec<String>,
     duplicates_left: usize,
-    /// Why this module refused the input, for parsers whose own errors may
-    /// repeat it.
+    /// Why this module rejected the input, for parsers with errors that may repeat it.
     pub(super) refusal: Option<&'static str>,
 }
 
@@ -217,7 +216,7 @@ impl<'de> DeserializeSeed<'de> for Key<'_> {
     type Value = String;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
-        // `any`, so that a YAML parser says what the key is: `0600` is 384 there, and `on` is true.
+        // `any`, so that a YAML parser gives the parsed key: `0600` is 384 there, and `on` is true.
         deserializer.deserialize_any(self)
     }
 }

@@ -31,7 +31,7 @@ pub(super) const BODY: Limits = Limits {
     references: 1000,
 };
 
-/// The limits of a file of the user who runs the program.
+/// The limits of a file of the user that runs the program.
 pub(super) const OWN_FILE: Limits = Limits {
     depth: MAX_OWN_YAML_DEPTH,
     nodes: MAX_OWN_NODES,
@@ -92,7 +92,7 @@ fn without_empty_end(text: &str) -> &str {
 }
 
 fn options(limits: &Limits) -> Options {
-    // A node is at most two events of the parser, and the document has some of its own.
+    // A node is at most two events of the parser, and the document itself has some more.
     let max_events = 2 * limits.nodes + 16;
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {

@@ -107,7 +107,7 @@ impl ObjectMeta {
         Self::deserialize(value).map_err(drop)
     }
 
-    /// The metadata as a JSON object, without what is empty.
+    /// The metadata as a JSON object, without empty fields.
     pub fn to_value(&self) -> Value {
         serde_json::to_value(self)
             .unwrap_or_else(|error| unreachable!("cannot serialise metadata: {error}"))
@@ -180,7 +180,7 @@ pub struct ManagedFieldsEntry {
     /// `Apply` for server-side apply, `Update` for every other write.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub operation: Operation,
-    /// The group and version in whose terms the fields are named.
+    /// The group and version that the fields are named in.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub api_version: String,
     /// When the manager last changed the fields that it owns.

@@ -1,8 +1,7 @@
 //! An API object: type, metadata, and everything else as untyped fields.
 //!
-//! The kinds know what the fields mean, and `validate` which metadata is
-//! allowed. The metadata itself is in `meta.rs`, and `encoded.rs` changes
-//! objects without decoding them.
+//! The kinds know the meaning of the fields, and `validate` which metadata is allowed. The metadata
+//! itself is in `meta.rs`, and `encoded.rs` changes objects without decoding them.
 
 use std::fmt;
 
@@ -89,7 +88,8 @@ impl Serialize for Object {
     }
 }
 
-/// For JSON that this program wrote. JSON of clients goes through [`Object::from_value`], whose errors name the field.
+/// For JSON that this program wrote. JSON of clients goes through [`Object::from_value`], with
+/// errors that name the field.
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(ObjectVisitor)
@@ -132,8 +132,8 @@ impl fmt::Debug for Object {
 }
 
 impl Schema {
-    /// The schema of an object whose fields other than type and metadata are those of
-    /// `T`: for kinds whose Rust type has only `spec`, `status` and the like.
+    /// The schema of an object with the fields of `T` next to type and metadata: for kinds with a
+    /// Rust type that has only `spec`, `status` and the like.
     pub fn of_object<T: JsonSchema>() -> Self {
         let mut schema = Self::of::<T>();
         let metadata = schema.add_definitions_of::<ObjectMeta>();
@@ -162,8 +162,8 @@ impl Schema {
     }
 }
 
-/// Encodes `value` as JSON text, for types whose serialisation cannot fail: derived ones with text keys, which are all
-/// that this crate has.
+/// Encodes `value` as JSON text, for types with a serialisation that cannot fail: derived ones with
+/// text keys. All types of this crate are such types.
 pub fn json_bytes(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_else(|error| unreachable!("cannot serialise: {error}"))
 }
@@ -187,8 +187,8 @@ fn take_metadata(fields: &mut Map<String, Value>) -> Result<ObjectMeta, String> 
         None | Some(Value::Null) => return Ok(ObjectMeta::default()),
         Some(value) => value,
     };
-    // The library's own message would repeat the value, so on failure the
-    // schema says what is wrong. Metadata is decoded twice only then.
+    // The library's own message would repeat the value, so on failure the schema describes the
+    // fault. Metadata is decoded twice only then.
     ObjectMeta::from_value(&value).map_err(|()| describe_bad_metadata(value))
 }
 
@@ -197,12 +197,12 @@ fn describe_bad_metadata(metadata: Value) -> String {
     wrapper.insert("metadata".to_owned(), metadata);
     match Schema::of_object::<NoFields>().check_types(&Value::Object(wrapper)) {
         Err(mismatch) => mismatch.to_string(),
-        // Whatever decoding refuses, the schema refuses too: this takes a bug.
+        // The schema rejects everything that decoding rejects: this takes a bug.
         Ok(()) => "metadata: it does not fit its schema".to_owned(),
     }
 }
 
-/// An object without any fields of its own.
+/// An object with no fields besides type and metadata.
 #[derive(JsonSchema)]
 struct NoFields {}
 

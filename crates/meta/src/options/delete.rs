@@ -53,7 +53,7 @@ pub struct DeleteOptions {
     pub precondition_resource_version: Option<String>,
     /// Whether everything is done but the write to the store.
     pub dry_run: bool,
-    /// Whether an object is deleted even if it is corrupt, and whatever its finalizers; upstream's
+    /// Whether an object is deleted even if it is corrupt, and with any finalizers; upstream's
     /// `ignoreStoreReadErrorWithClusterBreakingPotential`.
     pub ignore_store_read_error: bool,
 }
@@ -72,8 +72,8 @@ impl DeleteOptions {
     /// Decodes them from the query.
     ///
     /// # Errors
-    /// 400 for what cannot be decoded, and for a parameter that a deletion does not have; 422 for
-    /// what is invalid.
+    /// 400 for a query that cannot be decoded, and for a parameter that a deletion does not have;
+    /// 422 for invalid values.
     pub fn from_query(query: &Query, of: DeletionOf) -> Result<Self, ApiError> {
         let mut errors = FieldErrors::new();
         let options = Self::decode_query(query, of, &mut errors)?;

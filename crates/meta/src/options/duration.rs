@@ -15,9 +15,9 @@ const UNITS: &[(&str, u64)] = &[
     ("h", 3_600_000_000_000),
 ];
 
-/// The duration; `None` for what is none, or has more nanoseconds than an `i64`. A sign may
-/// come first. Then come numbers with their units, in any order, such as `1h30m` or `.5h`; only `0`
-/// may stand without a unit.
+/// The duration; `None` for an invalid one, and for one with more nanoseconds than an `i64`. A sign
+/// may come first. Then come numbers with their units, in any order, such as `1h30m` or `.5h`. Only
+/// `0` may have no unit.
 pub(super) fn parse(text: &str) -> Option<SignedDuration> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let nanos = i128::from(parse_nanos(unsigned)?);
@@ -38,7 +38,7 @@ fn parse_nanos(text: &str) -> Option<u64> {
     Some(total)
 }
 
-/// The nanoseconds of the first number and its unit, and what follows them.
+/// The nanoseconds of the first number and its unit, and the rest of the text.
 fn parse_term(text: &str) -> Option<(u64, &str)> {
     let (whole, rest) = split_digits(text);
     let (fraction, rest) = rest.strip_prefix('.').map_or(("", rest), split_digits);

@@ -95,7 +95,7 @@ pub(super) const TABLE: &[Known] = &[
     Known { name: "includeUninitialized", taken_by: EVERY },
 ];
 
-/// Options that limit what a deletion does. A write that does not take one is refused.
+/// Options that limit a deletion. A write that does not take one is rejected.
 const PRECONDITIONS: &[&str] =
     &["uid", "preconditions.uid", "preconditions.resourceVersion", "resourceVersion"];
 

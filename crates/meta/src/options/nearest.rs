@@ -44,7 +44,7 @@ pub fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> Vec<&'s
     best.1
 }
 
-/// A name without what makes no difference. At most one character more than is compared.
+/// A name in lower case, without separators. At most one character more than is compared.
 fn fold(name: &str) -> String {
     let chars = name.chars().filter(|char| !matches!(char, '-' | '_' | '.'));
     chars.map(|char| char.to_ascii_lowercase()).take(MAX_COMPARED_CHARS + 1).collect()

@@ -17,7 +17,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Parses what follows the `?` of a URL.
+    /// Parses the text after the `?` of a URL.
     ///
     /// # Errors
     /// 400 when it is too long, or has too many parameters, or is not UTF-8 once decoded.

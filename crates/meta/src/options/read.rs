@@ -29,7 +29,7 @@ pub enum VersionMatch {
 pub struct GetOptions {
     /// How old the returned state may be; `None` for the most recent.
     pub resource_version: Option<RequestedVersion>,
-    /// Whether the caller is told what they may do to the object.
+    /// Whether the caller is told their permissions on the object.
     pub extended: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct ListOptions {
     pub allow_bookmarks: bool,
     /// How long a watch lasts, in seconds.
     pub timeout_seconds: Option<u64>,
-    /// Whether the caller is told what they may do to each object.
+    /// Whether the caller is told their permissions on each object.
     pub extended: bool,
 }
 
@@ -77,7 +77,7 @@ impl ListOptions {
     /// ignored.
     ///
     /// # Errors
-    /// 400 for what cannot be decoded, 422 for what is invalid.
+    /// 400 for a query that cannot be decoded, 422 for invalid values.
     pub fn parse(query: &Query, fields: &[&str]) -> Result<Self, ApiError> {
         Self::decode(query, fields)
     }
@@ -200,7 +200,7 @@ fn check_common(query: &Query) -> Result<(), ApiError> {
 }
 
 /// Checks `timeout`, which most of kubectl's requests have (`timeout=32s`). It has no effect: the
-/// server has deadlines of its own, and zero or less is no wish upstream either.
+/// server has its own deadlines, and zero or less is no wish upstream either.
 pub(super) fn check_timeout(query: &Query) -> Result<(), ApiError> {
     let Some(text) = query.single("timeout")?.filter(|text| !text.is_empty()) else {
         return Ok(());

@@ -1,5 +1,6 @@
-//! Every option of every request with an empty value, garbage, two values and the wrong case: what
-//! is not understood is refused on writes, and never decides a read. An option of another request decides nothing.
+//! Every option of every request with an empty value, garbage, two values and the wrong case. An
+//! option that is not understood is rejected on writes, and never decides a read. An option of
+//! another request decides nothing.
 
 use super::{
     DeleteOptions, DeletionOf, GetOptions, ListOptions, Query, Request, WriteKind, WriteOptions,
@@ -316,7 +317,7 @@ fn the_table_has_every_option() {
     }
 }
 
-/// Dynamic clients send what a list takes with each GET, the empty values too.
+/// Dynamic clients send the options of a list with each GET, the empty values too.
 #[test]
 fn a_get_ignores_what_a_list_takes() {
     let query = "labelSelector=&fieldSelector=&limit=&continue=&watch=false&timeoutSeconds=x&\

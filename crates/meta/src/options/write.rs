@@ -70,8 +70,8 @@ impl WriteOptions {
     /// Decodes them from the query.
     ///
     /// # Errors
-    /// 400 for what cannot be decoded, and for a parameter that the request does not have; 422 for
-    /// what is invalid.
+    /// 400 for a query that cannot be decoded, and for a parameter that the request does not have;
+    /// 422 for invalid values.
     pub fn parse(query: &Query, kind: WriteKind) -> Result<Self, ApiError> {
         let is_apply = kind == WriteKind::Apply;
         check_write(query, kind.request())?;

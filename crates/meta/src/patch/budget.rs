@@ -66,7 +66,7 @@ impl Budget {
         }
     }
 
-    /// Takes what an operation on `target` costs.
+    /// Takes the cost of an operation on `target`.
     ///
     /// # Errors
     /// 413 when the budget is spent, 422 when the result would be nested too deeply.
@@ -94,8 +94,8 @@ impl Budget {
                 self.shift(target, path)
             }
             PatchOperation::Remove(_) => self.shift(target, path),
-            // A comparison ends at the first difference, so it costs no more than its value in
-            // the patch.
+            // A comparison ends at the first difference, so it costs at most its value in the
+            // patch.
             PatchOperation::Test(_) => Ok(()),
         }
     }

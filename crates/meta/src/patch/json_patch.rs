@@ -18,8 +18,9 @@ const MAX_POINTER_BYTES: usize = 256;
 /// Applies a patch to an object: all of it or nothing. Returns the patched object.
 ///
 /// # Errors
-/// 400 for what is not a JSON Patch. 413 for one that is too large, makes the object too large, or
-/// moves too much of it. 422 for one that does not apply to the object. They name the operation, never a value.
+/// 400 for anything else than a JSON Patch. 413 for one that is too large, makes the object too
+/// large, or moves too much of it. 422 for one that does not apply to the object. They name the
+/// operation, never a value.
 pub fn apply_json_patch(mut target: Value, patch: &Value) -> Result<Value, ApiError> {
     let operations = operations_of(patch)?;
     add_empty_maps(&mut target);
@@ -46,9 +47,9 @@ pub(super) fn operations_of(patch: &Value) -> Result<&[Value], ApiError> {
     Ok(operations)
 }
 
-/// Whether a JSON Patch reveals something about the object to a caller who may write it and not read it. `test` answers
-/// questions; `copy` and `move` put a value where the caller may see it. See
-/// `docs/reference/api.md#write-without-read`.
+/// Whether a JSON Patch reveals something about the object to a caller that may write it and not
+/// read it. `test` answers questions; `copy` and `move` put a value where the caller may see it.
+/// See `docs/reference/api.md#write-without-read`.
 ///
 /// Only `add`, `remove` and `replace` reveal nothing. Any other operation counts as a read, also one that
 /// [`apply_json_patch`] refuses: nothing depends on how an operation is spelled. A patch that is no list of operations

@@ -22,6 +22,6 @@ pub const MAX_RESULT_BYTES: usize = 3 * 1024 * 1024;
 /// within it. Upstream has no such limit.
 pub const MAX_SHIFTED_ITEMS: usize = 10_000_000;
 
-/// Maximum number of values that one JSON Patch may move or copy, counting lists, objects and what
-/// is in them, once for each operation. Upstream limits the bytes of copies only.
+/// Maximum number of values that one JSON Patch may move or copy, counting lists, objects and their
+/// contents, once for each operation. Upstream limits the bytes of copies only.
 pub const MAX_MOVED_VALUES: usize = 1_000_000;

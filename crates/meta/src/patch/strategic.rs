@@ -24,8 +24,8 @@ const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 /// Applies a strategic merge patch to an object of this schema. Returns the patched object.
 ///
 /// # Errors
-/// 400 for what is not such a patch, or has a directive that is not understood; 413 when the result
-/// is too large; 422 for an item without its key. None has a value in it.
+/// 400 for anything else than such a patch, and for an unknown directive; 413 when the result is
+/// too large; 422 for an item without its key. None has a value in it.
 pub fn apply_strategic_merge_patch(
     mut target: Value,
     patch: &Value,

@@ -1,5 +1,5 @@
-//! JSON Patch for a caller who may write an object and not read it: nothing in the answer depends on
-//! what the protected fields hold, not even on which keys they have.
+//! JSON Patch for a caller that may write an object and not read it. The answer does not depend on
+//! the contents of the protected fields, not even on their keys.
 //!
 //! The protected values are taken out of the object before the operations run, so that nothing can
 //! ask about them, and are put back at the end.
@@ -16,9 +16,9 @@ use crate::status::ApiError;
 /// A field that is protected in every object: its paths name the keys of protected fields.
 const MANAGED_FIELDS: &[&str] = &["metadata", "managedFields"];
 
-/// Applies a patch as [`apply_json_patch`](super::apply_json_patch), but whether it succeeds, and with
-/// which error, does not depend on what is at and below the `protected` fields, which are maps, or in
-/// `metadata.managedFields`.
+/// Applies a patch as [`apply_json_patch`](super::apply_json_patch), but its success and its error
+/// do not depend on the protected data. The protected data is in and below the `protected` fields,
+/// which are maps, and in `metadata.managedFields`.
 ///
 /// There, `replace` is an `add`, and `remove` of an absent field succeeds. An operation that reaches into an entry of a
 /// map, or into `managedFields`, does not apply. `test`, `copy` and `move` are refused anywhere in the object: see
@@ -127,7 +127,7 @@ fn is_prefix(field: &[&str], path: &[String]) -> bool {
     path.len() >= field.len() && field.iter().zip(path).all(|(name, step)| name == step)
 }
 
-/// Whether `path` is above `field`: what is written there may have that field.
+/// Whether `path` is above `field`: a value that is written there may have that field.
 fn is_above(path: &[String], field: &[&str]) -> bool {
     path.len() < field.len() && field.iter().zip(path).all(|(name, step)| name == step)
 }

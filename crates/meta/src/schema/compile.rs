@@ -103,7 +103,7 @@ impl<'s> Compiler<'s> {
         }
     }
 
-    /// How a value is owned whose schema is `target`. See the rules in `apply`.
+    /// How a value with the schema `target` is owned. See the rules in `apply`.
     fn ownership(
         &self,
         target: &'s Value,

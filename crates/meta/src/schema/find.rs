@@ -1,5 +1,5 @@
-//! Finds unknown fields and nulls in a part of a value, without a change to it: for fields that
-//! narrow a right, where what is pruned in silence would widen it.
+//! Finds unknown fields and nulls in a part of a value, without a change to it. It is for fields
+//! that narrow a right: removing one silently would widen the right.
 
 use serde_json::Value;
 
@@ -52,7 +52,8 @@ struct Finder {
 }
 
 impl Finder {
-    /// Looks at a value whose schema is `at`. A free-form value has no unknown fields, and its nulls are values.
+    /// Looks at a value with the schema `at`. A free-form value has no unknown fields, and its
+    /// nulls are values.
     fn walk(&mut self, value: &Value, at: Node<'_>, path: &Path<'_>) {
         match value {
             Value::Null if self.target == SearchTarget::Null => self.record(path),

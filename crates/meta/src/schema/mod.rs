@@ -129,9 +129,9 @@ impl Schema {
         find::misplaced(value, self.node(), path)
     }
 
-    /// The paths of what is `null` at and below the field at `path`, as
-    /// [`Schema::unknown_below`] does for unknown fields. Where absence means no limit, a `null`
-    /// is no way to ask for that.
+    /// The paths of the `null` values at and below the field at `path`, as
+    /// [`Schema::unknown_below`] does for unknown fields. Where absence means no limit, a `null` is
+    /// no way to ask for that.
     pub fn nulls_below(&self, value: &Value, path: &str) -> Vec<String> {
         find::find(value, self.node(), path, find::SearchTarget::Null)
     }

@@ -17,11 +17,11 @@ pub(super) struct Nodes {
     pub(super) places: Vec<NodeData>,
     pub(super) branches: Vec<BranchData>,
     pub(super) root: NodeId,
-    /// The node of a value whose schema follows from the value itself.
+    /// The node of a value with a schema that follows from the value itself.
     pub(super) deduced: NodeId,
 }
 
-/// What the schema says about a value at one place.
+/// The statements of the schema about a value at one place.
 #[derive(Debug)]
 pub(super) struct NodeData {
     /// The schema that references lead to.
@@ -179,7 +179,7 @@ impl<'a> Node<'a> {
         self.data.item_merge.as_ref()
     }
 
-    /// The schema of a value whose schema follows from the value itself.
+    /// The schema of a value, if it follows from the value itself.
     pub(crate) fn deduced(self) -> Self {
         self.nodes.node(self.nodes.deduced)
     }

@@ -1,4 +1,4 @@
-//! Tests of the compiled form: what is read where, next to a reference and in a union.
+//! Tests of the compiled form: which part is read where, next to a reference and in a union.
 
 use serde_json::{Value, json};
 

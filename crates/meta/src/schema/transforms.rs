@@ -47,7 +47,7 @@ fn drop_null_branch(schema: &mut Map<String, Value>, keyword: &str) {
     }
 }
 
-/// The last transform: removes what the generator writes and no client needs.
+/// The last transform: removes the parts that the generator writes and no client needs.
 #[derive(Debug, Clone)]
 pub(super) struct Simplify;
 
@@ -77,8 +77,8 @@ fn is_zero_value(default: &Value) -> bool {
     }
 }
 
-/// Merges the branches of an enumeration into one list: the generator writes
-/// `oneOf` with a branch for each value that has a description of its own.
+/// Merges the branches of an enumeration into one list: the generator writes `oneOf` with a branch
+/// for each value that has its own description.
 fn merge_enum_branches(schema: &mut Map<String, Value>) {
     let Some(Value::Array(branches)) = schema.get("oneOf") else { return };
     let values: Option<Vec<Value>> = branches

@@ -26,7 +26,7 @@ impl FieldSelector {
         Self::parse_where(text, |field| supported.contains(&field))
     }
 
-    /// Parses a selector of another API, whose fields are not known.
+    /// Parses a selector of another API with unknown fields.
     ///
     /// # Errors
     /// The message for a 400.

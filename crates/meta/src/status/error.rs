@@ -11,7 +11,7 @@ use crate::field::FieldErrors;
 use crate::gvk::{GroupKind, GroupResource};
 use crate::quote::quote;
 
-/// The message for a list whose pages can no longer be consistent.
+/// The message for a list with pages that can no longer be consistent.
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a \
     consistent list result. You can start a new list without the continue parameter, or use the \
     continue token in this response to retrieve the remainder of the results. Continuing with the \
@@ -99,17 +99,17 @@ impl ApiError {
         Self::new(400, Reason::BadRequest, message)
     }
 
-    /// 401: the caller is unknown. An empty message becomes upstream's
-    /// `Unauthorized`, which tells the caller no more than the code does.
+    /// 401: the caller is unknown. An empty message becomes upstream's `Unauthorized`, which tells
+    /// the caller only as much as the code does.
     pub fn unauthorized(message: impl Into<String>) -> Self {
         let message = message.into();
         let text = if message.is_empty() { "Unauthorized".to_owned() } else { message };
         Self::new(401, Reason::Unauthorized, text)
     }
 
-    /// 403 on an object or, with an empty `name`, on a collection. `message`
-    /// says who cannot do what; the whole text is HTML-escaped, since it holds
-    /// names that the caller chose.
+    /// 403 on an object or, with an empty `name`, on a collection. `message` names the caller and
+    /// the denied request. The whole text is HTML-escaped, since it holds names that the caller
+    /// chose.
     pub fn forbidden(resource: GroupResource, name: &str, message: impl Into<String>) -> Self {
         let message = message.into();
         let text = match (resource.resource, name) {
@@ -219,7 +219,7 @@ impl ApiError {
     }
 }
 
-/// Errors of what was sent, and in which form: 405, 406, 413, 415 and 422.
+/// Errors about the content and the form of a request: 405, 406, 413, 415 and 422.
 impl ApiError {
     /// 405: the resource exists, but not this verb on it.
     pub fn method_not_allowed(resource: GroupResource, action: &str) -> Self {
@@ -278,8 +278,8 @@ impl ApiError {
         Self::detailed(422, Reason::Invalid, message, details)
     }
 
-    /// 422: the request is well formed and cannot be carried out, such as a
-    /// patch whose `test` fails. `cause` says where; it must hold no value.
+    /// 422: the request is well formed and cannot be carried out, such as a patch with a `test`
+    /// that fails. `cause` says where; it must hold no value.
     pub fn unprocessable(cause: impl Into<String>) -> Self {
         let message = "the server rejected our request due to an error in our request".to_owned();
         let details = StatusDetails::default();
@@ -307,8 +307,8 @@ impl ApiError {
             .with_inner(inner)
     }
 
-    /// 503: the server cannot serve now. With `retry_after_seconds` clients retry
-    /// by themselves, so never give one for a write whose outcome is unknown.
+    /// 503: the server cannot serve now. With `retry_after_seconds` clients retry without a user,
+    /// so never give one for a write with an unknown outcome.
     pub fn unavailable(message: impl Into<String>, retry_after_seconds: Option<u32>) -> Self {
         let mut error = Self::new(503, Reason::ServiceUnavailable, message);
         error.0.status.details = retry_after_seconds

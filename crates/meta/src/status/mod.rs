@@ -137,7 +137,7 @@ pub struct Status {
     /// Which object is meant, and the causes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<StatusDetails>,
-    /// The HTTP status code, repeated for watches, whose response code was sent earlier.
+    /// The HTTP status code, repeated for watches. The response code of a watch was sent earlier.
     #[serde(default, skip_serializing_if = "is_default")]
     pub code: u16,
 }

@@ -1,9 +1,11 @@
 //! Widget: a kind with a spec, access rules, a status subresource, columns and an action.
 
-use postern_kinds::access::{self, Access, Ownership, OwnershipPart, UserOrTeam};
-use postern_kinds::action::{Action, ActionRequest, ActionResult, ActionRight, Handler, Response};
+use postern_kinds::access::{self, Access, Ownership, UserOrTeam};
+use postern_kinds::action::{
+    Action, ActionRequest, ActionResult, ActionRight, Handler, RegistryAction, Response,
+};
 use postern_kinds::{
-    Cell, ColumnInfo, Context, DraftOf, Info, Kind, NoStatus, ResourceScope, Verb,
+    Cell, ColumnInfo, DraftOf, Info, Kind, NoStatus, Parts, ResourceScope, Verb, WriteOf,
 };
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::status::ApiError;
@@ -53,30 +55,27 @@ impl Kind for Widget {
         actions: &[Action::GET_STATUS, Action::UPDATE_STATUS, Action::PATCH_STATUS, PAINT],
         confidential: false,
         description: "Widget is an object that can be painted.",
+        columns: &[
+            ColumnInfo::integer("Size", "The size of the widget, in centimetres."),
+            ColumnInfo::text("Colour", "The colour of a painted widget."),
+        ],
         ..Info::DEFAULT
     };
 
-    const COLUMNS: &'static [ColumnInfo] = &[
-        ColumnInfo::integer("Size", "The size of the widget, in centimetres."),
-        ColumnInfo::text("Colour", "The colour of a painted widget."),
-    ];
+    const PARTS: Parts<Spec, Status> = Parts {
+        ownership: Some(access::part(
+            |spec| Ownership {
+                owner: spec.owner.clone(),
+                access: spec.access.clone(),
+                ..Ownership::default()
+            },
+            |spec| &mut spec.owner,
+        )),
+        ..Parts::DEFAULT
+    };
 
-    const OWNERSHIP: Option<OwnershipPart<Spec>> = Some(access::part(
-        |spec| Ownership {
-            owner: spec.owner.clone(),
-            access: spec.access.clone(),
-            ..Ownership::default()
-        },
-        |spec| &mut spec.owner,
-    ));
-
-    fn validate(
-        new: &DraftOf<Self>,
-        _old: Option<&DraftOf<Self>>,
-        _ctx: &Context<'_>,
-        errors: &mut FieldErrors,
-    ) -> Result<(), ApiError> {
-        if new.fields.spec.size == 0 {
+    fn validate(write: &WriteOf<'_, Self>, errors: &mut FieldErrors) -> Result<(), ApiError> {
+        if write.spec().size == 0 {
             errors.push(FieldError::invalid("spec.size", 0_i64, "must be at least 1"));
         }
         Ok(())
@@ -93,7 +92,7 @@ const PAINT: Action = Action {
     subresource: "paint",
     verb: Verb::Create,
     right: ActionRight::OnSubresource,
-    handler: Handler::Object(paint),
+    handler: Handler::Registry(RegistryAction::Object(paint)),
     request: Some(&WidgetPaint),
     response: Response::Same,
     description: "Paints the widget.",

@@ -20,7 +20,7 @@ pub(super) fn location(
     }
     let path = match Reference::of(text, upstream) {
         Reference::Path(path) => path,
-        // It must not leave the request's own path upwards.
+        // The reference must not lead above the request's own path.
         Reference::Relative if !has_parent_segment(text) => return Some(value.clone()),
         Reference::Relative | Reference::Elsewhere => return None,
     };
@@ -30,7 +30,7 @@ pub(super) fn location(
     }
     let below = match path.strip_prefix(upstream.prefix.as_str()) {
         Some(below) if below.is_empty() || below.starts_with(['/', '?', '#']) => below,
-        // Outside of what the upstream is asked for.
+        // Outside the path of the upstream.
         _ => return None,
     };
     let slash = if below.starts_with('/') { "" } else { "/" };

@@ -13,14 +13,14 @@ use http::{HeaderMap, HeaderName};
 pub(crate) use request::{Framing, RequestFacts, request, wanted_upgrade};
 pub(crate) use response::response;
 
-/// Headers that say who sends a request, or through whom it came: an upstream would believe them.
-/// Only the proxy writes them.
+/// Headers that name the sender of a request, or the proxies on its way: an upstream would believe
+/// them. Only the proxy writes them.
 const IDENTITY: &[&str] =
     &["authorization", "cookie", "cookie2", "forwarded", "impersonate", "x-forwarded", "x-real-ip"];
 const IDENTITY_PREFIXES: &[&str] = &["impersonate-", "x-remote-", "x-forwarded-", "proxy-"];
 
 /// Headers that are for one connection only, or frame a message (RFC 9110 section 7.6.1, RFC 9112
-/// section 6). They are written anew.
+/// section 6). The proxy writes its own.
 const HOP_BY_HOP: &[&str] = &[
     "connection",
     "content-length",
@@ -84,7 +84,7 @@ fn may_be_trailer(name: &[u8], own: &[HeaderName]) -> bool {
         && !own.iter().any(|own| is_same(name, own.as_str()))
 }
 
-/// Removes what a trailer must not have. `own` are the names of headers of ours.
+/// Removes the fields that a trailer must not have. `own` are the names of the added headers.
 pub(crate) fn clean_trailers(trailers: &mut HeaderMap, own: &[HeaderName]) {
     let bad: Vec<_> = trailers
         .keys()

@@ -17,7 +17,7 @@ const MAX_CONNECTION_NAMES: usize = 16;
 const USUAL_OPTIONS: &[&str] =
     &["close", "http2-settings", "keep-alive", "te", "trailer", "upgrade"];
 
-/// Headers that make a request what was decided. `Connection` must not take them away.
+/// Headers that the decision about a request depends on. `Connection` must not take them away.
 const PROTECTED: &[&str] =
     &["connection", "content-length", "content-type", "expect", "host", "transfer-encoding"];
 
@@ -63,7 +63,7 @@ pub(crate) enum Framing {
     Chunked,
 }
 
-/// The protocol that a request asks to upgrade to, if it is one that is passed on.
+/// The protocol that a request asks to upgrade to, if the proxy passes it on.
 pub(crate) fn wanted_upgrade(parts: &request::Parts) -> Option<Upgrade> {
     let asks = parts.version == Version::HTTP_11
         && parts.method != Method::CONNECT
@@ -77,8 +77,8 @@ pub(crate) fn wanted_upgrade(parts: &request::Parts) -> Option<Upgrade> {
     })
 }
 
-/// The headers for the upstream, and what was asked for. `own` are headers of ours, which
-/// replace any of their names.
+/// The headers for the upstream, and the requested upgrade and trailers. `own` are the added
+/// headers, which replace any of their names.
 ///
 /// # Errors
 /// [`ProxyError::BadRequest`] if `Connection` names a header that it must not take away.
@@ -163,7 +163,7 @@ fn connection_names(headers: &HeaderMap, own: &HeaderMap) -> Result<Vec<HeaderNa
     Ok(names)
 }
 
-/// Adds what we say ourselves: the host and the headers of ours.
+/// Adds the proxy's headers: the host and the added headers.
 fn add_own(outgoing: &mut HeaderMap, own: HeaderMap, upstream: &Origin) {
     let mut current = None;
     for (name, mut value) in own {

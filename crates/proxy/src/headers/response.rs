@@ -25,7 +25,7 @@ const NOT_PASSED: &[&str] = &[
     "strict-transport-security",
 ];
 
-/// The headers for the client. `prefix` is what stands before the upstream's paths at our own address.
+/// The headers for the client. `prefix` is the path of the upstream at this server's address.
 ///
 /// # Errors
 /// [`ProxyError::Malformed`] if the message has two lengths, or switches protocols without being
@@ -74,7 +74,7 @@ pub(crate) fn response(
         return Ok(passed);
     }
     if facts.upgrade.is_some() {
-        // It stays one exchange: whatever the client sends next on this connection is no request.
+        // The connection stays one exchange: the next bytes of the client on it are no request.
         passed.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if let Some(names) = announced_trailers(headers, &[]) {
@@ -118,14 +118,14 @@ fn length(headers: &HeaderMap) -> Option<u64> {
     lengths.all(|length| length == Some(first)).then_some(first)
 }
 
-/// Checks that the upstream switches to what it was asked for, and says so to the client.
+/// Checks that the upstream switches to the requested protocol, and says so to the client.
 fn switch(
     passed: &mut HeaderMap,
     headers: &HeaderMap,
     facts: &RequestFacts,
 ) -> Result<(), &'static str> {
     let Some(upgrade) = facts.upgrade else {
-        return Err("it switches protocols, and was not facts to");
+        return Err("it switches protocols, and was not asked to");
     };
     let mut names = tokens(headers, &UPGRADE);
     let is_asked = names.next().is_some_and(|name| upgrade.is_named(name));

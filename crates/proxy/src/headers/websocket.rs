@@ -13,7 +13,7 @@ const BEARER_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 /// Sub-protocols in one request.
 const MAX_SUB_PROTOCOLS: usize = 32;
 
-/// The sub-protocols that a client offers, without the one that is its credential.
+/// The sub-protocols that a client offers, without its credential.
 pub(super) fn offered(headers: &HeaderMap) -> Result<Vec<String>, ProxyError> {
     let mut offered = Vec::new();
     for token in tokens(headers, &SEC_WEBSOCKET_PROTOCOL) {
@@ -45,7 +45,7 @@ fn is_name(text: &str) -> bool {
     text.split('/').all(|token| HeaderName::from_bytes(token.as_bytes()).is_ok())
 }
 
-/// Whether an upstream chose at most one sub-protocol, and one that it was offered.
+/// Whether an upstream chose at most one sub-protocol, and only an offered one.
 pub(super) fn is_choice_offered(headers: &HeaderMap, offered: &[String]) -> bool {
     let mut chosen = tokens(headers, &SEC_WEBSOCKET_PROTOCOL);
     match (chosen.next(), chosen.next()) {

@@ -62,7 +62,7 @@ async fn a_huge_answer_is_never_gathered() {
     until(&proxy, |counts| counts.idle_connections == 1).await;
 }
 
-/// A body that counts what was taken from it.
+/// A body that counts the bytes that were taken from it.
 struct Counting {
     left: usize,
     taken: Arc<AtomicUsize>,
@@ -238,7 +238,7 @@ async fn a_drain_ends_a_watch_with_an_error() {
     assert_eq!(proxy.counts().connections, 0);
 }
 
-/// The upstream says whether it wants the body, and the client hears it.
+/// The upstream says whether it wants the body, and the proxy tells the client.
 #[tokio::test]
 async fn a_client_that_asks_first_is_told_when_to_send() {
     let upstream = RawUpstream::start(|_, mut raw| async move {
@@ -416,8 +416,8 @@ async fn a_reset_is_an_error_of_the_body() {
     until(&proxy, |counts| counts.connections == 0).await;
 }
 
-/// An answer whose length is unknown, such as a log, fails after its last bytes have left. A client that pauses gets them,
-/// too.
+/// A response of unknown length, such as a log, fails after its last bytes have left. A client that
+/// pauses gets them, too.
 #[tokio::test]
 async fn the_last_bytes_before_a_failure_arrive() {
     for length in [5, 70_000] {

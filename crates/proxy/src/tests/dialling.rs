@@ -9,7 +9,7 @@ use super::support::*;
 use crate::own_addresses::tests::of_procfs;
 use crate::*;
 
-/// Says what it was told.
+/// A resolver with fixed addresses.
 struct Fixed(Vec<SocketAddr>);
 
 impl Resolve for Fixed {
@@ -51,7 +51,7 @@ async fn a_local_address_is_refused_before_anything_is_sent() {
     assert_eq!(upstream.connections(), 0);
 }
 
-/// Says what it was told, and notes what it was asked.
+/// A resolver with one fixed address, which notes the names in its queries.
 struct Noting(SocketAddr, std::sync::Mutex<Vec<String>>);
 
 impl Resolve for Noting {
@@ -61,7 +61,8 @@ impl Resolve for Noting {
     }
 }
 
-/// The dot is for the resolver, which then tries no search domain. The upstream hears its name without.
+/// The dot is for the resolver, which then tries no search domain. The upstream gets the name
+/// without it.
 #[tokio::test]
 async fn an_absolute_name_is_looked_up_as_one() {
     let (sender, mut heads) = tokio::sync::mpsc::unbounded_channel();
@@ -161,7 +162,8 @@ async fn the_operators_networks_count_for_all_addresses_of_a_name() {
     }
 }
 
-/// A tenant whose kubeconfig leads to no cluster learns only that, and nothing about the other server there.
+/// A tenant with a kubeconfig that leads to no cluster learns only that, and nothing about the
+/// other server there.
 #[tokio::test]
 async fn all_upstreams_that_are_not_reached_look_alike() {
     const SHORT: Duration = Duration::from_millis(50);

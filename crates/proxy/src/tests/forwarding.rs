@@ -1,4 +1,4 @@
-//! Plain requests: what is sent, what comes back, and how connections are reused.
+//! Plain requests: the forwarded request, the response, and the reuse of connections.
 
 use super::support::*;
 use crate::*;

@@ -6,8 +6,8 @@ use tokio::sync::mpsc;
 use super::support::*;
 use crate::*;
 
-/// Sends a request through a front, byte by byte. Returns what the upstream got, and the head of
-/// what the client got; the former is empty when nothing reached the upstream.
+/// Sends a request through a front, byte by byte. The result is the upstream's request, and the
+/// head of the client's response. The former is empty when nothing reached the upstream.
 async fn through(request: impl AsRef<[u8]>) -> (String, String) {
     answered_with(request, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await
 }

@@ -134,7 +134,7 @@ async fn cve_2020_8562_and_2022_3294_a_name_is_not_resolved_again_after_the_chec
     assert_eq!(second.connections(), 0);
 }
 
-/// `Connection` cannot take away the headers that say who the caller is.
+/// `Connection` cannot take away the headers that name the caller.
 #[tokio::test]
 async fn cve_2021_31999_and_32813_connection_names_no_identity_header() {
     let upstream = RawUpstream::answering("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
@@ -206,7 +206,7 @@ async fn an_upstream_cannot_choose_the_sub_protocol_that_is_a_token() {
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");
 }
 
-/// A terminal ends when what allowed it does not hold any more.
+/// A terminal ends when the right to it ends.
 #[tokio::test]
 async fn cve_2023_40025_and_2024_41666_a_terminal_does_not_outlive_its_right() {
     fn revocable(uri: &http::Uri) -> Forward {

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use super::support::*;
 use crate::*;
 
-/// Makes the kernel drop whatever comes for a socket: nothing is acknowledged from here on.
+/// Makes the kernel drop all packets for a socket: nothing is acknowledged from here on.
 fn kill(stream: &TcpStream) {
     // BPF: "return 0", take no byte of the packet.
     let drop_all = [SockFilter::new(0x06, 0, 0, 0)];

@@ -1,4 +1,4 @@
-//! Connections whose requests have long heads.
+//! Connections for requests with long heads.
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
@@ -17,7 +17,7 @@ fn opening() -> Opening {
     Opening { path: PathAndQuery::from_static("/open"), headers: HeaderMap::from_iter(headers) }
 }
 
-/// Sends a request whose head has a megabyte.
+/// Sends a request with a head of a megabyte.
 async fn send(
     proxy: &Proxy,
     upstream: &Upstream,
@@ -79,7 +79,7 @@ async fn an_upstream_that_takes_no_long_heads_gets_none() {
         }
         until(&proxy, |counts| counts.connections == 0).await;
     }
-    // One that closes, and one that says nothing.
+    // One upstream closes, and one sends nothing.
     let upstream = RawUpstream::start(|_, mut raw| async move { drop(raw.head().await) }).await;
     let (proxy, made) = (Proxy::new(), upstream.upstream());
     let lost = send(&proxy, &made, Some(opening())).await.unwrap_err();

@@ -55,7 +55,7 @@ async fn a_head_without_end_is_given_up() {
     let seen = RawUpstream::start(|_, mut raw| async move {
         raw.head().await;
         raw.send("HTTP/1.1 200 OK\r\n").await;
-        // The proxy reads no more than its buffer, and closes.
+        // The proxy reads only as much as its buffer holds, and closes.
         let line = format!("X-Long: {}\r\n", "a".repeat(1000));
         let mut sent = 0;
         while tokio::io::AsyncWriteExt::write_all(&mut raw.stream, line.as_bytes()).await.is_ok() {
@@ -113,8 +113,8 @@ async fn bytes_after_an_answer_are_no_answer_to_the_next_request() {
     assert_eq!(text(get(&proxy, &upstream, "/x").await.unwrap()).await.unwrap(), "other");
 }
 
-/// Whatever comes is an answer or an error, and never a panic: bytes of a good answer are changed, cut
-/// out and doubled.
+/// All bytes lead to a response or an error, and never to a panic: bytes of a good response are
+/// changed, cut out and doubled.
 #[tokio::test]
 async fn no_bytes_make_the_proxy_panic() {
     const GOOD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTrailer: X-Sum\r\n\

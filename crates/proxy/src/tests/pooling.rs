@@ -44,7 +44,7 @@ async fn a_request_is_not_delayed_by_300_open_watches() {
     assert_eq!(upstream.connections(), 300);
     let response = get(&proxy, &made, "/pods/a").await.unwrap();
     assert_eq!(text(response).await.unwrap(), "ok");
-    // It had a connection of its own, and the next one has the same.
+    // The request had a separate connection, and the next request uses the same one.
     assert_eq!(upstream.connections(), 301);
     until(&proxy, |counts| counts.idle_connections == 1).await;
     text(get(&proxy, &made, "/pods/a").await.unwrap()).await.unwrap();
@@ -122,7 +122,8 @@ async fn idle_connections_are_closed_after_a_while() {
     assert_eq!(proxy.counts().connections_opened, 4);
 }
 
-/// An upstream whose connections answer once, and die without a word when they are used again.
+/// An upstream with connections that answer once, and that die without a word when they are used
+/// again.
 async fn dying(before_death: &'static str) -> (RawUpstream, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let count = requests.clone();
@@ -179,7 +180,7 @@ async fn a_request_that_finds_its_connection_dead_is_sent_again_once() {
         (Method::POST, "", "", false),
         (Method::PATCH, "", "", false),
         (Method::PUT, "body", "", false),
-        // It began to answer.
+        // The upstream began to answer.
         (Method::GET, "", "HTTP/1.1 2", false),
         (Method::GET, "", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", false),
     ] {
@@ -210,7 +211,8 @@ async fn a_request_that_is_sent_again_has_a_credential_of_its_own() {
             Box::pin(async move { renewed.map(http::HeaderValue::from_static) })
         }));
         let answer = soon(proxy.forward(&made, request, forward)).await;
-        // Without one it is not sent again, and what became of the first says so.
+        // Without a new credential the request is not sent again, and the error is that of the
+        // first attempt.
         let is_lost = matches!(answer, Err(ProxyError::Lost { .. }));
         assert_eq!((answer.is_ok(), is_lost), (renewed.is_some(), renewed.is_none()));
         let mut seen = Vec::new();

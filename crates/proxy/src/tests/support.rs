@@ -27,7 +27,7 @@ use crate::{
     SecretBytes, Stream, Target, Upstream, UpstreamAddresses, UpstreamConfig,
 };
 
-/// No test takes this long; one that waits for nothing fails.
+/// The time limit of a test. No test takes this long; a test that waits without end fails.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Waits for something that must come.
@@ -263,7 +263,7 @@ async fn answer(
     })
 }
 
-/// Dials streams of a known, small buffer, so that what is under way can be counted exactly.
+/// Dials streams of a known, small buffer, so that the bytes under way can be counted exactly.
 pub(super) struct PipeDial {
     bytes: usize,
     streams: UnboundedSender<DuplexStream>,
@@ -294,7 +294,7 @@ pub(super) fn piped() -> Upstream {
     Upstream::new(config).unwrap()
 }
 
-/// A body whose pieces the test sends; an error stands for a client that goes.
+/// A body in pieces that the test sends; an error stands for a client that goes.
 pub(super) struct Pieces(UnboundedReceiver<Result<Bytes, BoxError>>);
 
 impl Pieces {

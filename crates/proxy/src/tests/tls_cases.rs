@@ -1,4 +1,4 @@
-//! TLS: whom we trust, and who we are.
+//! TLS: the authorities that the proxy trusts, and its own certificate.
 
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ async fn start_with(
     .await
 }
 
-/// Switches protocols, and sends back what comes when its sender has ended.
+/// Switches protocols, and sends the received bytes back when their sender has ended.
 async fn echo(mut raw: Raw) {
     raw.send(
         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
@@ -133,7 +133,7 @@ async fn both_versions_of_tls_are_spoken() {
     }
 }
 
-/// A self-signed certificate for names, in PEM, with its key; `change` makes it what the case is about.
+/// A self-signed certificate for names, in PEM, with its key; `change` adapts it to the case.
 fn self_signed(
     names: &[&str],
     is_authority: bool,
@@ -150,7 +150,8 @@ fn self_signed(
     (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
 
-/// kubectl takes a kubeconfig whose authority is the certificate of the server itself, and webpki does not.
+/// kubectl accepts a kubeconfig with the certificate of the server itself as the authority, and
+/// webpki does not.
 #[tokio::test]
 async fn the_very_certificate_that_is_given_is_trusted_as_the_servers_own() {
     let authority = Authority::new();
@@ -237,7 +238,7 @@ async fn a_given_certificate_must_be_valid_now_and_for_servers() {
     }
 }
 
-/// A server that shows the given certificate and does not have its key is not the one that is meant.
+/// A server with the given certificate but without its key is not the intended server.
 #[tokio::test]
 async fn a_given_certificate_does_not_do_without_its_key() {
     #[derive(Debug)]

@@ -221,7 +221,7 @@ async fn a_dead_tunnel_is_passed_over() {
     let mut good = scene.open().await;
     scene.until_idle(1).await;
     for _ in 0..3 {
-        // It closes as the request comes.
+        // The tunnel closes as the request comes.
         let mut bad = scene.open().await;
         scene.until_idle(2).await;
         let dies = async {

@@ -27,7 +27,7 @@ fn switched(protocol: &str) -> String {
     )
 }
 
-/// An upstream that switches to what it is asked for, and then sends back what it gets.
+/// An upstream that switches to the requested protocol, and then sends the received bytes back.
 async fn echoing() -> RawUpstream {
     RawUpstream::start(|_, mut raw| async move {
         let head = raw.head().await;
@@ -198,7 +198,8 @@ async fn another_protocol_or_sub_protocol_than_asked_for_is_refused() {
     }
 }
 
-/// The name of a sub-protocol has no slash by RFC 6455, but that of kubectl's port-forward has.
+/// By RFC 6455, the name of a sub-protocol has no slash, but the name of kubectl's port-forward has
+/// one.
 #[tokio::test]
 async fn the_sub_protocol_of_port_forward_passes() {
     const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
@@ -248,7 +249,7 @@ async fn the_end_of_the_session_closes_both_sides() {
     let front = Front::start(&proxy, &upstream.upstream(), with_deadline).await;
     let mut client = Raw::connect(front.address).await;
     client.send(WEBSOCKET).await;
-    // The deadline may pass at any point: what counts is that both sides end.
+    // The deadline may pass at any point. The test checks only that both sides end.
     client.head().await;
     client.rest().await;
     soon(ended.recv()).await.unwrap();
@@ -330,7 +331,7 @@ async fn a_huge_session_is_never_gathered() {
             tokio::task::yield_now().await;
         }
         let under_way = written.load(Ordering::SeqCst).saturating_sub(taken);
-        // Two pipes, the two buffers of the pump, and what came behind the head.
+        // Two pipes, the two buffers of the pump, and the bytes behind the head.
         assert!(under_way <= 2 * PIPE_BYTES + 2 * 16 * 1024 + 64 * 1024, "{under_way} bytes");
     }
     client.stream.shutdown().await.unwrap();

@@ -1,23 +1,25 @@
-//! Logins of the command line: a person with a session of the console consents, and the command line redeems the code. The
-//! key acts as that session, and ends with it. HTTP and the form of the requests are not known here.
+//! Logins of the command line: a person with a session of the console consents, and the command
+//! line redeems the code. The key acts as that session, and ends with it. This module does not
+//! handle HTTP or the form of the requests.
 
 use std::sync::Arc;
 
 use postern_auth::bearer::{BearerToken, Refusal};
-use postern_auth::oidc::command_line::Asked;
 use postern_auth::resolved_key::ResolvedKey;
 use postern_kinds::command_line_consent::{CommandLineConsent, Fields, Spec, Status};
 use postern_kinds::owned_access_key::{CommandLine, Session};
+use postern_kinds::principal::KeyUse;
 use postern_kinds::{AnyKind as _, SecretText};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
+use postern_oidc::command_line::Asked;
 
 use super::sessions::{self, Login};
 use crate::permit::Permit;
 use crate::registry::{EncodedObject, Registry};
 
-/// What a person decides about.
+/// The login of a command line, as a person sees it before the decision.
 #[derive(Debug)]
 pub struct Described {
     /// The name that access decisions will see.
@@ -34,14 +36,14 @@ pub struct Described {
 /// 403 if the key of the request is no session of the console, and under impersonation.
 fn session_of(registry: &Registry, permit: &Permit) -> Result<Arc<ResolvedKey>, ApiError> {
     let key = sessions::current(registry, permit)?;
-    if permit.credential().is_acting() || !key.is_session || key.is_command_line {
+    if permit.credential().is_acting() || key.used_as != KeyUse::Session {
         let why = "only a session of the console can allow a login of the command line";
         return Err(sessions::refused(why));
     }
     Ok(key)
 }
 
-/// Describes what a login of the command line would give.
+/// Describes the key from a login of the command line.
 ///
 /// # Errors
 /// 403 if the key of the request is no session of the console, and under impersonation.
@@ -61,8 +63,8 @@ pub fn describe(
     })
 }
 
-/// Allows a login of the command line. `stored` is the text whose digest is stored: it has the code, and what the redeemer
-/// proves.
+/// Allows a login of the command line. `stored` is the text with the code and the redeemer's proof.
+/// The digest of this text is stored.
 ///
 /// # Errors
 /// Those of [`describe`]; 403 if the session has consented to too many logins; 409 if the login was allowed already.
@@ -91,7 +93,7 @@ pub fn answered(permit: &Permit, status: Status) -> Result<EncodedObject, ApiErr
     EncodedObject::for_action(permit, &CommandLineConsent, &object)
 }
 
-/// The code whose stored text this is.
+/// The code with this stored text.
 ///
 /// # Errors
 /// [`Refusal::Unknown`] if there is none, or it was used; [`Refusal::Expired`]. The outer error is that of the store.

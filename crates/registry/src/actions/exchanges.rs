@@ -1,17 +1,18 @@
-//! Exchanges of the tokens of workloads for access keys. HTTP and the tokens are not known here.
+//! Exchanges of the tokens of workloads for access keys. This module does not handle HTTP or the
+//! tokens.
 
-use postern_auth::oidc::workload::{self, IssuerType, Mismatch};
 use postern_kinds::cluster::Cluster;
 use postern_kinds::owned_access_key::{Fields, Identity, OwnedAccessKey, Spec, Status, Workload};
 use postern_kinds::trusted_issuer::{self, TrustedIssuer};
 use postern_kinds::workload_identity::{self, WorkloadIdentity};
 use postern_kinds::{AnyKind, Owner, Principals as _, SecretText, Verb};
-use postern_meta::object::{Object, ObjectMeta, Operation};
+use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
+use postern_oidc::workload::{self, IssuerType, Mismatch};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::admit::{Part, Writing};
+use crate::admit::Writing;
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::{Registry, decoded};
@@ -46,7 +47,7 @@ pub struct Accepting {
 /// A trusted issuer, as it is stored now.
 #[derive(Clone)]
 pub struct TokenIssuer {
-    /// What it says.
+    /// The spec of the TrustedIssuer.
     pub spec: trusted_issuer::Spec,
     /// The Cluster that is the issuer, if one is.
     pub cluster: Option<IssuingCluster>,
@@ -156,7 +157,8 @@ pub async fn accepting(registry: &Registry, name: &str) -> Result<Accepting, NoK
     })
 }
 
-/// The first enabled trusted issuer whose tokens name this issuer. Of many issuers, the first are looked at.
+/// The first enabled trusted issuer with this issuer in its tokens. If there are many trusted
+/// issuers, only the first of them are checked.
 pub fn enabled_issuer(registry: &Registry, issuer: &str) -> Option<TokenIssuer> {
     let issuers = registry.page_to_decide(&TrustedIssuer, None, MAX_LISTED);
     let mut issuers =
@@ -223,11 +225,12 @@ impl Accepting {
             && self.issuer.cluster == earlier.issuer.cluster
     }
 
-    /// The seconds until the end of the access key that created the workload identity; `None` if its keys do not end with
-    /// one, or if that one does not expire.
+    /// The seconds until the end of the access key that created the workload identity. `None` if
+    /// the keys of the workload identity do not end with that key, or if it does not expire.
     ///
     /// # Errors
-    /// [`NoKey::Unusable`] if that key gives no access any more: the keys of the workload identity would give none either.
+    /// [`NoKey::Unusable`] if that key no longer gives access: the keys of the workload identity
+    /// would give none either.
     fn left_of_maker(&self, registry: &Registry, now: i64) -> Result<Option<i64>, NoKey> {
         let Some(maker) = &self.status.maker else { return Ok(None) };
         let ended = NoKey::Unusable("the access key that created the workload identity has ended");
@@ -295,12 +298,7 @@ pub async fn exchange(
     let limits = [registry.key_policy().max_ttl_seconds, by.left_of_maker(registry, now)?];
     let ttl = limits.into_iter().flatten().fold(by.spec.ttl_seconds(), i64::min);
     let key = key_of(by, &owner, claims, ttl)?;
-    let writing = Writing {
-        manager: MANAGER.to_owned(),
-        operation: Operation::Update,
-        part: Part::Main,
-        dry_run: false,
-    };
+    let writing = Writing::by(MANAGER);
     let creating = Permit::for_server(&OwnedAccessKey, Verb::Create, None, "");
     let created = operations::create(registry, &creating, key, &writing).await;
     let created = created.map_err(|error| match error.code() {

@@ -1,5 +1,6 @@
-//! The limits of the access key of a caller, for reviews: the keys and workload identities that it may create or change
-//! in spite of more permissions. `postern_kinds::key_attenuation` has the rules.
+//! The limits of a caller's access key, for reviews. Even with wider permissions, the key may
+//! create or change only certain keys and workload identities. `postern_kinds::key_attenuation` has
+//! the rules.
 
 use postern_auth::identity::Identity;
 use postern_auth::policy::Policy;
@@ -10,6 +11,7 @@ use serde::Deserialize;
 
 use crate::permit::ResourceTarget;
 use crate::registry::Registry;
+use crate::registry::deciding::StoredMetadata;
 
 /// The limits of a key with a scope or a maker. Other keys have none.
 pub(super) struct KeyLimits {
@@ -20,14 +22,8 @@ pub(super) struct KeyLimits {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Made {
-    metadata: Uid,
+    metadata: StoredMetadata,
     status: Status,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Uid {
-    uid: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -63,12 +59,13 @@ impl KeyLimits {
         (key.is_scoped || key.has_maker).then_some(Self { key })
     }
 
-    /// The only owner for whom the key may create something; `None` if it may create for any.
+    /// The only owner for which the key may create an object; `None` if it may create objects for
+    /// any owner.
     pub(super) fn only_owner(&self) -> Option<&Owner> {
         self.key.owner.as_ref().filter(|_| self.key.is_scoped)
     }
 
-    /// Why the key may not change the object of the target, whatever the change is.
+    /// The reason if the key may not change the object of the target, regardless of the change.
     pub(super) fn refusal(&self, registry: &Registry, target: &ResourceTarget) -> Option<String> {
         let name = target.name.as_deref().filter(|_| target.verb != Verb::Create)?;
         let stored = registry.read_to_decide(target.kind, target.namespace.as_deref(), name);

@@ -1,26 +1,27 @@
-//! Logins through identity providers: the User of a person, the groups that the provider says, and an access key. HTTP and
-//! the protocol of the provider are not known here.
+//! Logins through identity providers: the User of a person, the groups from the provider, and an
+//! access key. This module does not depend on HTTP or on the provider's protocol.
 //!
-//! A person is found by issuer and subject alone. What is written passes the same admission as the writes of clients.
+//! A person is found by issuer and subject alone. The writes pass the same admission as the writes
+//! of clients.
 
 use std::collections::BTreeSet;
 
-use postern_auth::oidc::mapping::{group_name, with_suffix};
 use postern_kinds::connector::{self, Connector};
 use postern_kinds::owned_access_key::{
     Fields, Identity, Login, OwnedAccessKey, SESSION_LABEL, Session, Spec, Status,
 };
 use postern_kinds::user::{self, SsoIdentity, SsoStatus, User};
 use postern_kinds::{AnyKind, Owner, SecretText, Verb};
-use postern_meta::object::{Object, ObjectMeta, Operation};
+use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
+use postern_oidc::mapping::{group_name, with_suffix};
 use postern_telemetry::log_limited;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::sessions;
-use crate::admit::{Limit, Part, Writing};
+use crate::admit::{Limit, Writing};
 use crate::events::{self, NewEvent};
 use crate::operations;
 use crate::permit::Permit;
@@ -29,7 +30,7 @@ use crate::registry::{Registry, decoded};
 /// The field manager of logins.
 const MANAGER: &str = "postern-login";
 
-/// The longest lifetime of a key whose groups cannot be asked for again, in seconds.
+/// The longest lifetime of a key if the provider cannot be asked for its groups again, in seconds.
 const UNREFRESHED_SECONDS: i64 = 3600;
 
 /// The most characters of a group of a provider that an event shows.
@@ -41,7 +42,7 @@ const MAX_GROUP_BYTES: usize = 16 * 1024;
 /// The attempts to find or create a User. Another server may create it, or take its name.
 const ATTEMPTS: usize = 4;
 
-/// A person whom a provider has identified. It cannot be printed, because of the tokens.
+/// A person that a provider has identified. It cannot be printed, because of the tokens.
 pub struct Person {
     /// The issuer.
     pub issuer: String,
@@ -173,12 +174,7 @@ pub async fn try_log_in(
 
 /// A write of a login.
 pub(super) fn writing() -> Writing {
-    Writing {
-        manager: MANAGER.to_owned(),
-        operation: Operation::Update,
-        part: Part::Main,
-        dry_run: false,
-    }
+    Writing::by(MANAGER)
 }
 
 fn refused(user: &str, why: &str) -> ApiError {
@@ -212,7 +208,7 @@ async fn user_of(
             let why = "the name that the new User would get is taken: link the identity with a User (spec.identities)";
             return Err(last.unwrap_or_else(|| refused("", why)));
         }
-        match create_user(registry, by, (person, name), writing).await {
+        match create_user(registry, by, person, name, writing).await {
             Ok(()) => return Ok(LoginUser { name: name.clone(), is_new: true }),
             // The name or the identity is taken since then, or the username of another user is the same.
             Err(error) if [409, 422].contains(&error.code()) => last = Some(error),
@@ -230,7 +226,8 @@ async fn user_of(
 async fn create_user(
     registry: &Registry,
     by: &LoginFor<'_>,
-    (person, name): (&Person, &str),
+    person: &Person,
+    name: &str,
     writing: &Writing,
 ) -> Result<(), ApiError> {
     let spec = user::Spec {
@@ -260,7 +257,7 @@ pub enum Groups<'a> {
     AtMost(&'a [String]),
 }
 
-/// Writes what a provider says about the groups of a subject into the status of its User.
+/// Writes the groups of a subject, as its provider reports them, into the status of its User.
 ///
 /// # Errors
 /// 403 if the User is disabled, or no longer linked with this identity.

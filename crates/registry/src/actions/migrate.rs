@@ -204,8 +204,9 @@ fn read(
     Ok(Some(Migration { source: instance, secret, namespace }))
 }
 
-/// Checks the permissions on the Secret with the kubeconfig, which also moves. Users who may read Secrets of the
-/// target project can then read it. So the caller must be able to read it.
+/// Checks the permissions on the Secret with the kubeconfig, which also moves. After the move,
+/// users with permission to read Secrets of the target project can read it. So the caller must be
+/// able to read it.
 ///
 /// # Errors
 /// 403 with the missing permission.

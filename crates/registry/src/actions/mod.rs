@@ -1,9 +1,10 @@
 //! The actions that kinds serve in addition to create, read, update, delete and watch: the handlers for the rows of
-//! their tables of actions. The tables are with the kinds. The server's own actions are matched one by one, so an
-//! action without a handler does not compile.
+//! their tables of actions. The tables are with the kinds. [`run`] matches the actions of the registry one by one, so an
+//! action without a handler does not compile. The server handles the others.
 
 mod cluster_groups;
 pub mod command_line;
+mod decider;
 mod endpoint_tokens;
 pub mod exchanges;
 mod key_limits;
@@ -19,7 +20,7 @@ pub mod sessions;
 mod who_can;
 
 use postern_kinds::AnyKind;
-use postern_kinds::action::{Action, Handler, ServerAction};
+use postern_kinds::action::{Action, RegistryAction};
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_meta::object::Object;
 use postern_meta::options::ListOptions;
@@ -48,7 +49,7 @@ pub struct ActionInput<'a> {
     pub part: Option<&'a str>,
 }
 
-/// Runs an action.
+/// Runs an action of the registry.
 ///
 /// # Errors
 /// The errors of the action.
@@ -56,65 +57,42 @@ pub async fn run(
     registry: &Registry,
     permit: &Permit,
     action: &'static Action,
+    handler: RegistryAction,
     input: ActionInput<'_>,
     writing: &Writing,
 ) -> Result<ActionOutput, ApiError> {
     let ActionInput { body, list, part } = input;
     let same = |object| ActionOutput::Object(permit.kind(), object);
-    match action.handler {
-        Handler::Server(ServerAction::WhoAmI) => {
-            selves::who_am_i(registry, permit, body).await.map(same)
-        }
-        Handler::Server(ServerAction::IssueEndpointToken) => {
+    let other = |object| ActionOutput::Object(object::response_kind(permit, action), object);
+    match handler {
+        RegistryAction::WhoAmI => selves::who_am_i(registry, permit, body).await.map(same),
+        RegistryAction::IssueEndpointToken => {
             endpoint_tokens::issue(registry, permit, body, writing).await.map(same)
         }
-        Handler::Server(ServerAction::AccessKeysOfOwner) => {
+        RegistryAction::AccessKeysOfOwner => {
             let keys = registry.access_keys_of(permit, list).await?;
             Ok(ActionOutput::List(&OwnedAccessKey, keys))
         }
-        Handler::Server(
-            action @ (ServerAction::SelfSubjectAccessReview
-            | ServerAction::SubjectAccessReview
-            | ServerAction::LocalSubjectAccessReview
-            | ServerAction::SelfSubjectRulesReview
-            | ServerAction::SelfSubjectReview
-            | ServerAction::TokenReview
-            | ServerAction::ResourceAccessReview),
-        ) => Box::pin(reviews::review(registry, permit, action, body)).await.map(same),
-        Handler::Server(ServerAction::AccessPreview) => {
+        RegistryAction::Review(review) => {
+            Box::pin(reviews::review(registry, permit, review, body)).await.map(same)
+        }
+        RegistryAction::AccessPreview => {
             Box::pin(previews::preview(registry, permit, body)).await.map(same)
         }
-        Handler::Server(ServerAction::ProjectMembers) => {
-            let members = project_lists::members(registry, permit).await?;
-            Ok(ActionOutput::Object(object::response_kind(permit, action), members))
+        RegistryAction::ProjectMembers => project_lists::members(registry, permit).await.map(other),
+        RegistryAction::ProjectClusters => {
+            project_lists::clusters(registry, permit).await.map(other)
         }
-        Handler::Server(ServerAction::ProjectClusters) => {
-            let clusters = project_lists::clusters(registry, permit).await?;
-            Ok(ActionOutput::Object(object::response_kind(permit, action), clusters))
+        RegistryAction::MigrateVirtualClusterInstance => {
+            Box::pin(migrate::migrate(registry, permit, body, writing)).await.map(other)
         }
-        Handler::Server(ServerAction::MigrateVirtualClusterInstance) => {
-            let moved = Box::pin(migrate::migrate(registry, permit, body, writing)).await?;
-            Ok(ActionOutput::Object(object::response_kind(permit, action), moved))
-        }
-        Handler::Object(handle) => {
+        RegistryAction::Object(handle) => {
             object::act(registry, permit, action, handle, body, writing).await
         }
-        Handler::Part(handler) => {
+        RegistryAction::Part(handler) => {
             let object = (handler.handle)(&registry.stored(permit).await?, part)?;
             let kind = object::response_kind(permit, action);
             Ok(ActionOutput::Object(kind, EncodedObject::for_action(permit, kind, &object)?))
         }
-        // The pipeline serves these: the status subresource like the object itself, the audit log, the watch of an
-        // agent's configuration, tunnels, and the cookies of sessions.
-        Handler::Status
-        | Handler::Server(
-            ServerAction::ReportAuditEvents
-            | ServerAction::AgentConfig
-            | ServerAction::Tunnel
-            | ServerAction::TestConnector
-            | ServerAction::ConsoleSession
-            | ServerAction::ConsoleLoginCode
-            | ServerAction::CommandLineConsent,
-        ) => Err(ApiError::resource_not_served()),
     }
 }

@@ -1,5 +1,5 @@
-//! Previews: whether the caller may send each of several requests, and what a key with a scope could do before it
-//! exists. They use the same decisions as requests, and nothing is stored.
+//! Previews: the decisions about several requests of the caller, and the permissions of a key with
+//! a scope before the key exists. They use the same decisions as requests, and nothing is stored.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use serde::Deserialize;
 
+use super::decider::{Decider, attributes_of, reason, with_unknown};
 use super::endpoint_tokens::{check_forwarded, reached_clusters};
-use super::reviews::{Decider, attributes_of, reason, with_unknown};
 use super::sessions::{check_may_begin, current};
 use crate::admit;
 use crate::permit::{Permit, missing_to_create};
@@ -140,7 +140,7 @@ fn with_scope(caller: &Identity, scope: &Scope) -> Result<Identity, ApiError> {
     Ok(identity)
 }
 
-/// What a scope means for the key with this identity.
+/// The effect of a scope on the key with this identity.
 async fn of_scope(
     decider: &Decider<'_>,
     caller: &Identity,

@@ -153,9 +153,12 @@ async fn clusters_of_instances(
     for kind in kinds {
         let mut after = None;
         loop {
-            let of = (kind, namespace.as_str());
-            let mut page =
-                registry.page_of_namespace_to_decide(of, after.as_ref(), OBJECTS_PER_READ);
+            let mut page = registry.page_of_namespace_to_decide(
+                kind,
+                &namespace,
+                after.as_ref(),
+                OBJECTS_PER_READ,
+            );
             for object in &page {
                 if may(permit, kind.info(), &namespace, object.name()) {
                     clusters.extend(kind.on_cluster(&object.part()?));
@@ -194,8 +197,8 @@ fn may_get(permit: &Permit, cluster: &str) -> bool {
     holds(permit, "get", Cluster.info(), "", cluster)
 }
 
-/// A cluster in the list of a project. A caller who may not get it sees its name, what people call it, its phase and its
-/// direct endpoint.
+/// A cluster in the list of a project. A caller that may not get it sees its name, display name,
+/// phase and direct endpoint.
 fn summary_of(object: &Object, is_whole: bool) -> ProjectCluster {
     let mut fields = cluster::Fields::deserialize(&object.fields).unwrap_or_default();
     let ObjectMeta { name, uid, .. } = &object.metadata;

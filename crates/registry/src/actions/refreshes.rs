@@ -1,5 +1,5 @@
-//! What happens to the key of a login later: the provider is asked again, the session ends at the provider, or groups get
-//! old. HTTP and the protocol of the provider are not known here.
+//! Later changes of the key of a login: the provider is asked again, the session ends at the
+//! provider, or groups get old. This module does not handle HTTP or the protocol of the provider.
 
 use std::collections::HashMap;
 
@@ -28,10 +28,10 @@ use crate::registry::side_records::RecordsOf;
 /// The path of the connector's data in a key.
 const CONNECTOR_DATA: &str = "spec.identity.connectorData";
 
-/// The condition of a Connector whose provider can be asked.
+/// The condition of a Connector: its provider can be reached.
 const REACHABLE: &str = "Reachable";
 
-/// The keys of a connector whose provider must be asked again.
+/// The keys of a connector for which the provider must be asked again.
 pub struct DueKeys {
     /// The names of those that are due now.
     pub now: Vec<String>,
@@ -43,7 +43,7 @@ pub struct DueKeys {
 pub struct Claimed {
     /// The key.
     pub key: LoginKey,
-    /// The user who owns it.
+    /// The user that owns it.
     pub user: String,
     /// The subject at the provider.
     pub subject: String,
@@ -87,7 +87,7 @@ pub async fn provider_session(
     };
     let login = owned_access_key::Fields::deserialize(&stored.fields);
     let login = login.ok().and_then(|fields| fields.status.login);
-    let Some(login) = login.filter(|_| key.is_session) else { return Ok(None) };
+    let Some(login) = login.filter(|_| key.used_as.is_session()) else { return Ok(None) };
     let data = connector_data(registry, name, &key.uid).await?;
     let connector = ConnectorRef { name: login.connector, uid: login.connector_uid };
     Ok(data.map(|data| ProviderSession { connector, id_token: data.id_token }))
@@ -105,7 +105,7 @@ async fn connector_data(
     Ok(data.and_then(|data| decode_typed(data.expose().as_bytes()).ok()))
 }
 
-/// The fields of a key, if it is there and was made by this connector.
+/// The fields of a key, if it exists and was created by this connector.
 fn login_key(
     registry: &Registry,
     connector: &ConnectorRef,
@@ -123,7 +123,8 @@ fn keys_of(registry: &Registry, connector: &str) -> Vec<String> {
     principals.keys_of_connector(connector).map(str::to_owned).collect()
 }
 
-/// The keys of a connector whose users were active since their provider was asked, at least `interval` seconds ago.
+/// The keys of a connector that are due for a refresh. The provider was asked at least `interval`
+/// seconds ago, and the user was active since.
 pub fn due(registry: &Registry, connector: &ConnectorRef, interval: i64) -> DueKeys {
     let now = registry.source().now().unix_seconds();
     let mut due = DueKeys { now: Vec::new(), next: None };
@@ -147,8 +148,8 @@ pub fn due(registry: &Registry, connector: &ConnectorRef, interval: i64) -> DueK
     due
 }
 
-/// When a user has last used an access key, in seconds since 1970. Agents do not report uses of endpoint tokens: that there
-/// are any counts as a use for ever.
+/// The last use of an access key by a user, in seconds since 1970. Agents do not report uses of
+/// endpoint tokens, so a key with endpoint tokens counts as always in use.
 fn last_use(registry: &Registry, user: &str) -> i64 {
     let principals = registry.cache().principals();
     let times = principals.keys_of_user(user).map(|(name, uid)| {
@@ -312,7 +313,8 @@ pub async fn take_groups(
 pub fn logged_out(
     registry: &Registry,
     connector: &ConnectorRef,
-    (issuer, subject): (&str, Option<&str>),
+    issuer: &str,
+    subject: Option<&str>,
     session: Option<&str>,
 ) -> Vec<LoginKey> {
     let is_ended = |login: &owned_access_key::Login| {

@@ -1,6 +1,7 @@
-//! Sessions of the console, and codes of login links: access keys that act as the key of the login, and end with it
-//! (`docs/reference/sessions.md`). The server makes them whatever the permissions of the caller: a session may do what
-//! its key may do. Cookies are not known here.
+//! Sessions of the console, and codes of login links: access keys that act as the key of the login,
+//! and end with it (`docs/reference/sessions.md`). The server creates them regardless of the
+//! caller's permissions: a session has the permissions of its key. This module does not handle
+//! cookies.
 
 use std::sync::Arc;
 
@@ -13,14 +14,14 @@ use postern_kinds::owned_access_key::{
 };
 use postern_kinds::principal::Maker;
 use postern_kinds::{AnyKind, SecretText, Verb};
-use postern_meta::object::{Object, ObjectMeta, Operation};
+use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::options::DeleteOptions;
 use postern_meta::status::{ApiError, Reason};
 use postern_meta::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::admit::{Limit, Part, Writing};
+use crate::admit::{Limit, Writing};
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::side_records::new_access_key;
@@ -37,7 +38,7 @@ const LOGIN_CODE: &str = "login-code";
 /// The field manager of sessions.
 const MANAGER: &str = "postern-console";
 
-/// Where a login comes from.
+/// The client of a login.
 #[derive(Clone, Debug)]
 pub struct Login {
     /// The address.
@@ -60,7 +61,7 @@ impl Login {
     }
 }
 
-/// A session that was begun.
+/// A new session.
 pub struct NewSession {
     /// The response.
     pub object: EncodedObject,
@@ -80,7 +81,7 @@ pub async fn begin(
 ) -> Result<NewSession, ApiError> {
     registry.cache().wait_until_current().await?;
     let key = current(registry, permit)?;
-    let value = if key.is_login_code {
+    let value = if key.used_as.is_code() {
         if permit.credential().is_acting() {
             return Err(refused("a session cannot begin under impersonation"));
         }
@@ -134,7 +135,7 @@ pub(super) async fn created(
         set_value(&mut new, value);
     }
     let creating = Permit::for_server(&OwnedAccessKey, Verb::Create, None, "");
-    let created = operations::create(registry, &creating, new, &writing()).await?;
+    let created = operations::create(registry, &creating, new, &Writing::by(MANAGER)).await?;
     let mut created = decoded(&created)?;
     match created.fields.get_mut("spec").and_then(|spec| spec.get_mut("key")) {
         Some(Value::String(value)) => Ok(SecretText::from(std::mem::take(value))),
@@ -160,7 +161,7 @@ pub(super) async fn redeemed(
     let value = new_access_key(registry.source());
     let updating =
         Permit::for_server(&OwnedAccessKey, Verb::Update, None, &code.identity.access_key);
-    let writing = writing();
+    let writing = Writing::by(MANAGER);
     let updated = operations::update(registry, &updating, &writing, |stored| {
         let mut fields = Fields::deserialize(&stored.fields)
             .map_err(|error| ApiError::internal("an access key cannot be read", error))?;
@@ -185,7 +186,7 @@ pub(super) async fn redeemed(
     }
 }
 
-/// The 401 for a code that has begun a session already.
+/// The 401 for a code that has already begun a session.
 pub(super) fn used() -> ApiError {
     crate::credential::refused(Refusal::Unknown)
 }
@@ -200,15 +201,6 @@ pub(super) async fn resolved(
     let (now, cache) = (registry.source().now().unix_seconds(), registry.cache());
     let session = cache.principals().identify_or_code(&digest, now, &cache.policy());
     session.map_err(|refusal| refused(refusal.message()))
-}
-
-fn writing() -> Writing {
-    Writing {
-        manager: MANAGER.to_owned(),
-        operation: Operation::Update,
-        part: Part::Main,
-        dry_run: false,
-    }
 }
 
 /// The session of the request.
@@ -245,7 +237,7 @@ pub(super) fn current(registry: &Registry, permit: &Permit) -> Result<Arc<Resolv
 /// The session of the request.
 fn own(registry: &Registry, permit: &Permit) -> Result<Arc<ResolvedKey>, ApiError> {
     let key = current(registry, permit)?;
-    if key.is_session {
+    if key.used_as.is_session() {
         return Ok(key);
     }
     let message = "the access key of the request is not a session";
@@ -268,7 +260,7 @@ pub(super) fn check_may_begin(
     if permit.credential().is_acting() {
         return Err(refused("a session cannot begin under impersonation"));
     }
-    if key.is_session {
+    if key.used_as.is_session() {
         return Err(refused("a session cannot begin another one: log in with an access key"));
     }
     if key.identity.is_scoped() {

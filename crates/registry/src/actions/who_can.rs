@@ -15,7 +15,7 @@ use postern_kinds::reviews::resource_access_review::{AllowedSubject, Spec, Statu
 use postern_kinds::{AnyKind as _, Principal, RequiredRight, Right, Verb};
 use postern_meta::status::ApiError;
 
-use super::reviews::{
+use super::decider::{
     Decider, as_decided, attributes_of, kind_of, partial_right, source_text,
     without_needless_namespace,
 };
@@ -107,7 +107,7 @@ pub(super) async fn status(
         }
     }
     add_open_lists(decider, &request, &mut rows);
-    let is_all = add_keys(registry, decider, &request, (asker, &mut rows)).await;
+    let is_all = add_keys(registry, decider, &request, asker, &mut rows).await;
     if !everywhere.is_empty() {
         let via = vec!["roles in the whole server".to_owned()];
         rows.insert((CLUSTER_WIDE, "*".to_owned()), via);
@@ -227,12 +227,13 @@ fn add_open_lists(decider: &Decider<'_>, attributes: &Attributes<'_>, rows: &mut
     }
 }
 
-/// Adds the access keys whose bearers have the permission. Returns whether all keys were checked.
+/// Adds the access keys with the permission. The result is whether all keys were checked.
 async fn add_keys(
     registry: &Registry,
     decider: &Decider<'_>,
     attributes: &Attributes<'_>,
-    (asker, rows): (Asker, &mut Rows),
+    asker: Asker,
+    rows: &mut Rows,
 ) -> bool {
     let now = registry.source().now().unix_seconds();
     let mut after: Option<String> = None;

@@ -3,12 +3,12 @@
 //!
 //! The uid of the trusted issuer is in the record of bound names, since the writer may not see the issuer.
 
-use postern_auth::oidc::workload::{self, InvalidMatch, IssuerType};
 use postern_kinds::trusted_issuer::{self, TrustedIssuer};
 use postern_kinds::{AnyKind, BoundGrant, RequiredRight, Right};
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
+use postern_oidc::workload::{self, InvalidMatch, IssuerType};
 use serde::Deserialize as _;
 
 use super::view::{AdmissionView, key_of_names};
@@ -19,8 +19,8 @@ use crate::permit::Permit;
 /// The [`BoundGrant::what`] of the trusted issuer of an object.
 const TRUSTED_ISSUER: &str = "issuer:";
 
-/// Adds the errors in a new list of claims. A caller who may not see the trusted issuer learns nothing about it, not even
-/// whether it exists: an exchange checks the same.
+/// Adds the errors in a new list of claims. A caller that may not see the trusted issuer learns
+/// nothing about it, not even whether it exists: an exchange checks the same.
 pub(super) fn check_claims(
     view: &AdmissionView<'_>,
     permit: &Permit,

@@ -18,7 +18,7 @@ use crate::permit::Permit;
 /// The most sessions that one login key has begun, or one owner by one connector.
 const MAX_SESSIONS: usize = 50;
 
-/// What a limit counts. Keys that have expired do not count, except those of an owner.
+/// The objects that a limit counts. Keys that have expired do not count, except those of an owner.
 #[derive(Clone)]
 pub(crate) enum Counted {
     /// The objects of another kind that an owner has.
@@ -27,6 +27,9 @@ pub(crate) enum Counted {
     Keys(Owner),
     /// The sessions that the key with this uid has begun.
     Sessions(String),
+    /// The sessions of an owner that have not ended, and the logins of the command line, by whichever key they began. A login by
+    /// a connector does not count: that has its own limit.
+    AllSessions(Owner),
     /// The logins of an owner by the connector with this uid.
     Logins(Owner, String),
     /// The keys of the workload identity with this uid.
@@ -36,7 +39,7 @@ pub(crate) enum Counted {
 /// A limit on the number of objects.
 #[derive(Clone)]
 pub(crate) struct Limit {
-    /// What is counted.
+    /// The counted objects.
     pub(crate) counted: Counted,
     /// The maximum.
     pub(crate) max: usize,
@@ -79,7 +82,7 @@ impl Limit {
             Counted::Sessions(_) => format!(
                 "exceeded quota: the access key already has {max} sessions: end one, or log in with another key"
             ),
-            Counted::Logins(..) => {
+            Counted::AllSessions(_) | Counted::Logins(..) => {
                 format!("exceeded quota: the owner already has {max} sessions: end one")
             }
             Counted::WorkloadKeys(_) => format!(
@@ -95,14 +98,16 @@ impl Limit {
             Counted::Owned(kind, owner) => cache.of(kind.info()).count_owned(owner),
             Counted::Keys(owner) => principals.key_count(owner, now),
             Counted::Sessions(key_uid) => principals.session_count(key_uid, now),
+            Counted::AllSessions(owner) => principals.all_session_count(owner, now),
             Counted::Logins(owner, connector) => principals.login_count(owner, connector, now),
             Counted::WorkloadKeys(uid) => principals.workload_key_count(uid, now),
         }
     }
 }
 
-/// The limits that a new object has. An access key that the server itself creates for no login, session or workload has
-/// none: the administrator of the machine creates a key for an owner who has lost all keys.
+/// The limits of a new object. An access key that the server itself creates for no login, session
+/// or workload has none. The administrator of the machine creates such a key for an owner that has
+/// lost all keys.
 pub(super) fn limits(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -127,8 +132,10 @@ pub(super) fn limits(
     if let Some(connector) = &facts.connector {
         return Ok(vec![Limit::of_logins(owner, &connector.uid)]);
     }
-    if facts.is_session {
-        return Ok(facts.maker_uid().map(Limit::of_sessions).into_iter().collect());
+    if facts.used_as.is_session() {
+        let all =
+            Limit { counted: Counted::AllSessions(owner), max: view.key_policy.max_per_owner };
+        return Ok(facts.maker_uid().map(Limit::of_sessions).into_iter().chain([all]).collect());
     }
     Ok(if is_server { Vec::new() } else { vec![of_owner] })
 }

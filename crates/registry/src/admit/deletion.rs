@@ -12,8 +12,8 @@ use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_store::Position;
 
-use super::view::AdmissionView;
-use super::write::{Admitted, Previous, Write};
+use super::view::{AdmissionView, Previous};
+use super::write::{Admitted, Write};
 use super::{Writing, update, write_for};
 use crate::permit::Permit;
 use crate::secret_record::SecretRecord;
@@ -170,10 +170,8 @@ pub(super) fn companions(
     kind: &'static dyn AnyKind,
     metadata: &ObjectMeta,
 ) -> Result<Vec<Companion>, ApiError> {
-    if !kind.has_companions() {
-        return Ok(Vec::new());
-    }
-    kind.on_remove(metadata, &*view.cache.principals())
+    let Some(on_remove) = kind.info().on_remove else { return Ok(Vec::new()) };
+    on_remove(metadata, &*view.cache.principals())
 }
 
 /// Admits changes in the same transaction as a write.

@@ -8,8 +8,8 @@ use postern_meta::object::{Object, ObjectMeta, OwnerReference};
 use postern_meta::status::ApiError;
 use serde_json::Map;
 
-use super::view::AdmissionView;
-use super::write::{Admitted, ObjectNames, Previous};
+use super::view::{AdmissionView, Previous};
+use super::write::{Admitted, ObjectNames};
 use super::{Writing, create, delete, update};
 use crate::permit::Permit;
 use crate::secret_record::SecretRecord;

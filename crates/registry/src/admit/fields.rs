@@ -15,8 +15,8 @@ use super::view::AdmissionView;
 use super::{Part, Writing};
 use crate::permit::Permit;
 
-/// The maximum number of managers whose applies own fields of one object. Each has an entry with its own paths, so
-/// without a limit the entries of new managers could fill the object.
+/// The maximum number of managers that own fields of one object by apply. Each has an entry with
+/// its own paths, so without a limit the entries of new managers could fill the object.
 const MAX_APPLY_MANAGERS: usize = 100;
 
 const STATUS: &[&str] = &["status"];
@@ -82,7 +82,7 @@ fn check_narrowing(
     live: &Object,
     errors: &mut FieldErrors,
 ) {
-    for path in kind.strict_fields().not_null {
+    for path in kind.info().strict_fields().not_null {
         let has = |object: &Object| {
             let mut names = path.split('.');
             let first = names.next().and_then(|name| object.fields.get(name));
@@ -242,10 +242,10 @@ fn manager(kind: &'static dyn AnyKind, name: &str, part: Part) -> Manager {
 fn ignored(kind: &'static dyn AnyKind, part: Part) -> Cow<'static, FieldSet> {
     static USUAL: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[STATUS]));
     // A client that writes managedFields itself could name write-only fields.
-    let write_only = kind.write_only().iter().map(|field| field.path);
+    let write_only = kind.info().write_only.iter().map(|field| field.path);
     // The server sets the status, or it has a subresource.
     let status = (part == Part::Main).then_some(STATUS);
-    if status.is_some() && kind.write_only().is_empty() {
+    if status.is_some() && kind.info().write_only.is_empty() {
         return Cow::Borrowed(&*USUAL);
     }
     let paths: Vec<_> = write_only.chain(status).collect();

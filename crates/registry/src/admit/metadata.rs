@@ -27,7 +27,7 @@ pub(super) fn init_system_metadata(
     metadata.deletion_grace_period_seconds = None;
     metadata.self_link.clear();
     let given = Some(metadata.generate_name.as_str()).filter(|prefix| !prefix.is_empty());
-    if let Some(prefix) = given.or(permit.kind().name_prefix())
+    if let Some(prefix) = given.or(permit.kind().info().name_prefix)
         && metadata.name.is_empty()
     {
         let mut random = [0; 5];
@@ -72,7 +72,7 @@ pub(super) fn check_uid(
     ))
 }
 
-/// Restores the metadata that the server sets, whatever the client sent.
+/// Restores the metadata that the server sets, regardless of the client's values.
 pub(super) fn keep_system_metadata(metadata: &mut ObjectMeta, old: &ObjectMeta) {
     // The client's version was already compared. With the stored version, an unchanged object equals the old one.
     metadata.resource_version.clone_from(&old.resource_version);

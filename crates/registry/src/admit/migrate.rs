@@ -14,8 +14,8 @@ use postern_meta::status::ApiError;
 use serde_json::Value;
 
 use super::dependents::{apply_dependent, reference_to};
-use super::view::{AdmissionView, NewSecrets};
-use super::write::{Admitted, Before, ObjectNames, Previous, Write};
+use super::view::{AdmissionView, Before, NewSecrets, Previous};
+use super::write::{Admitted, ObjectNames, Write};
 use super::{Part, Writing, check_errors, create, delete, track};
 use crate::clock::new_uid;
 use crate::permit::Permit;

@@ -1,8 +1,9 @@
 //! From `Permit` to `Admitted`: the checks of a write before it is stored.
 //!
-//! Metadata rules, and the preparation and validation of the kind, run here for every write. This includes dry runs
-//! and the changes that another write requires. The registry commits only what is `Admitted`, and only this module
-//! makes one. Admission reads through an `AdmissionView`.
+//! Metadata rules, and the preparation and validation of the kind, run here for every write. This
+//! includes dry runs and the changes that another write requires. The registry commits only
+//! `Admitted` writes, and only this module creates them. Admission reads through an
+//! `AdmissionView`.
 
 mod claims;
 mod counted;
@@ -36,17 +37,15 @@ use self::dependents::{Transition, with_dependents};
 use self::fields::{SentFields, track_create, track_write};
 pub(crate) use self::fields::{apply, track};
 use self::kubeconfig::check_kubeconfig;
-pub(crate) use self::members::Member;
 pub(crate) use self::metadata::set_namespace;
 use self::metadata::{check_uid, init_system_metadata, keep_system_metadata};
 pub(crate) use self::migrate::{MigratedSecret, Migration, migrate};
 use self::phase::{observe_generation, set_phase};
 use self::rights::check_rights;
 pub use self::view::KeyPolicy;
-use self::view::NewSecrets;
-pub(crate) use self::view::{ActionHandler, AdmissionView};
-use self::write::Before;
-pub(crate) use self::write::{Admitted, AdmittedChange, ObjectNames, Previous, Remover, Write};
+pub(crate) use self::view::{ActionHandler, AdmissionView, Previous};
+use self::view::{Before, NewSecrets};
+pub(crate) use self::write::{Admitted, AdmittedChange, ObjectNames, Remover, Write};
 pub(crate) use self::writer::data_source;
 use self::writer::remember_writer;
 use crate::permit::Permit;
@@ -68,7 +67,12 @@ pub struct Writing {
 impl Writing {
     /// The options of the server's own writes.
     pub fn by_server() -> Self {
-        let manager = "postern".to_owned();
+        Self::by("postern")
+    }
+
+    /// The options of a write of objects by this field manager.
+    pub(crate) fn by(manager: &str) -> Self {
+        let manager = manager.to_owned();
         Self { manager, operation: Operation::Update, part: Part::Main, dry_run: false }
     }
 }
@@ -99,7 +103,7 @@ pub(crate) fn create(
     writing: &Writing,
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
-    let write_only = WriteOnlyValues::take(&mut object, kind.write_only());
+    let write_only = WriteOnlyValues::take(&mut object, kind.info().write_only);
     check_size(kind, &object)?;
     if has_status_subresource(kind) {
         object.fields.remove("status");
@@ -116,10 +120,13 @@ pub(crate) fn create(
     check_rights(view, permit, &prepared, &object, None)?;
     remember_writer(view, permit, &mut object, None)?;
     track_create(kind, &mut object, &sent, writing, view.now);
-    let mut errors =
-        validate::validate_create(&object.metadata, kind.info().is_namespaced(), kind.name_rule());
+    let mut errors = validate::validate_create(
+        &object.metadata,
+        kind.info().is_namespaced(),
+        kind.info().name_rule,
+    );
     errors.extend(prepared.verdict?);
-    write_only.validate(kind.write_only(), &mut errors);
+    write_only.validate(kind.info().write_only, &mut errors);
     check_kubeconfig(view, kind, &object, None, &mut errors)?;
     check_claims(view, permit, &object, None, &mut errors)?;
     check_errors(kind, &object.metadata, errors)?;
@@ -188,7 +195,7 @@ impl Part {
 
 /// Checks the maximum size of an object of the kind, including its write-only fields.
 fn check_size(kind: &'static dyn AnyKind, object: &Object) -> Result<(), ApiError> {
-    let Some(max_bytes) = kind.max_bytes() else { return Ok(()) };
+    let Some(max_bytes) = kind.info().max_bytes else { return Ok(()) };
     if object.to_json_bytes().len() <= max_bytes {
         return Ok(());
     }
@@ -225,7 +232,7 @@ pub(crate) fn update(
     let old = &previous.object;
     check_uid(kind, &object.metadata, &old.metadata)?;
     check_size(kind, &object)?;
-    let written = WriteOnlyValues::take(&mut object, kind.write_only());
+    let written = WriteOnlyValues::take(&mut object, kind.info().write_only);
     // Write-only fields are part of the desired state, which the status subresource does not change.
     let write_only =
         if writing.part == Part::Status { WriteOnlyValues::default() } else { written };
@@ -250,7 +257,7 @@ pub(crate) fn update(
     track_write(kind, &mut object, old, writing, view.now);
     let mut errors = validate::validate_update(&object.metadata, &old.metadata);
     errors.extend(prepared.verdict?);
-    write_only.validate(kind.write_only(), &mut errors);
+    write_only.validate(kind.info().write_only, &mut errors);
     check_kubeconfig(view, kind, &object, Some(old), &mut errors)?;
     check_claims(view, permit, &object, Some(old), &mut errors)?;
     check_errors(kind, &object.metadata, errors)?;
@@ -258,7 +265,7 @@ pub(crate) fn update(
     let new_secret = secrets.differs(kind, &write_only, view.digester);
     // A caller that may write but not read could guess a value and see that the write changed nothing.
     let is_blind =
-        !kind.read_protected().is_empty() && !permit.may(Verb::Get, Some(&previous.cached));
+        !kind.info().read_protected.is_empty() && !permit.may(Verb::Get, Some(&previous.cached));
     if new_secret || is_blind || desired_state_differs(&object, old) {
         object.metadata.generation += 1;
     }

@@ -178,8 +178,8 @@ fn by_probe(probe: Option<&Probe>, object: &Object, is_cluster: bool) -> Phase {
     }
 }
 
-/// The digest of a route, from what it depends on. Readers of the object cannot test guesses with it, for example of the name
-/// of a Secret.
+/// The digest of a route, from its inputs. It is keyed: readers of the object cannot use it to test
+/// guesses, for example of the name of a Secret.
 fn digest_of(view: &AdmissionView<'_>, parts: &[&str]) -> String {
     let mut context = Context::new(&SHA256);
     context.update(&view.digester.derived_key("routes of probes"));
@@ -190,8 +190,8 @@ fn digest_of(view: &AdmissionView<'_>, parts: &[&str]) -> String {
     hex::encode(context.finish().as_ref().get(..ROUTE_BYTES).unwrap_or_default())
 }
 
-/// The route of a cluster, from what is known of it: the reason of the condition, and its message; the route is `None`
-/// if there is none.
+/// The reason of the condition about a cluster's route, and its message. The reason is `None` if
+/// the cluster has no route.
 fn route_of(cluster: &Object) -> (Option<&'static str>, String) {
     let connection = cluster.fields.get("spec").and_then(|spec| spec.get("connection"));
     let connection = connection.and_then(Value::as_str).unwrap_or_default();
@@ -433,7 +433,7 @@ fn by_kubeconfig(
 /// The digest of the route to a cluster's agent. `instance` is the kind of an instance, and the name of its cluster.
 ///
 /// # Errors
-/// The phase of an object whose agent cannot be reached.
+/// The phase of an object if its agent cannot be reached.
 fn by_agent(
     view: &AdmissionView<'_>,
     cluster: &Object,
@@ -491,7 +491,7 @@ mod tests {
         }
     }
 
-    /// What an agent has said does not outlive its connection, however short that was.
+    /// A report from an agent does not outlive the agent's connection, even a short one.
     #[test]
     fn a_cluster_without_a_route_is_not_ready() {
         let condition = |of: &str, status: &str| json!({ "type": of, "status": status, "reason": "R", "message": "m" });

@@ -12,8 +12,7 @@ use postern_meta::object::{Object, ObjectMeta, OwnerReference};
 use postern_meta::status::ApiError;
 
 use super::check_errors;
-use super::view::AdmissionView;
-use super::write::Previous;
+use super::view::{AdmissionView, Previous};
 use crate::permit::Permit;
 
 /// The maximum number of missing rules in an error.

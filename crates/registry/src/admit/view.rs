@@ -11,15 +11,14 @@ use postern_kinds::cluster::Cluster;
 use postern_kinds::connector::Connector;
 use postern_kinds::{
     AnyKind, BoundGrant, CallerKey, Context, Dependent, NamedIdentities as _, NamedObject,
-    Prepared, Principal, Principals as _, Reading, Verb, grants_of_stored,
+    Prepared, Principal, Principals as _, Reading, Verb, WriterKind, grants_of_stored,
 };
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 
 use super::named::NameLookup;
-use super::write::{Before, Previous};
-use crate::cache::{Cache, PolicyAt};
+use crate::cache::{Cache, CachedObject, PolicyAt};
 use crate::clock::Source;
 use crate::permit::Permit;
 use crate::storage_key;
@@ -33,7 +32,7 @@ pub(super) fn key_of_names(kind: &dyn AnyKind, metadata: &ObjectMeta) -> Arc<str
 /// A kind's own action: a pure function.
 pub(crate) type ActionHandler = fn(&ActionRequest<'_>) -> Result<ActionResult, ApiError>;
 
-/// What a write changes in write-only fields.
+/// The changes of a write in write-only fields.
 #[derive(Default)]
 pub(super) struct NewSecrets {
     /// Whether an update changes the credential.
@@ -112,7 +111,7 @@ impl<'a> AdmissionView<'a> {
         let changes_managers = old.is_some_and(|old| old.changes_managers);
         let old = old.map(|old| old.object);
         let may_read =
-            old.is_none() || kind.read_protected().is_empty() || permit.may(Verb::Get, None);
+            old.is_none() || kind.info().read_protected.is_empty() || permit.may(Verb::Get, None);
         let reading = if may_read { Reading::Allowed } else { Reading::Refused };
         self.with_context(permit, |context| {
             let NewSecrets { has_new_credential, others } = secrets;
@@ -149,7 +148,9 @@ impl<'a> AdmissionView<'a> {
         metadata: &ObjectMeta,
     ) -> Result<(), ApiError> {
         self.with_plain_context(permit, |context| {
-            permit.kind().check_delete(metadata, &Context { is_collector: true, ..context })
+            permit
+                .kind()
+                .check_delete(metadata, &Context { writer: WriterKind::Collector, ..context })
         })
     }
 
@@ -290,9 +291,15 @@ impl<'a> AdmissionView<'a> {
             let is_served = disabled != Some(&true.into()) && !object.metadata.is_terminating();
             (is_served || matches!(named, NamedObject::Cluster(_))).then_some(object.metadata.uid)
         };
+        let writer = if permit.credential().is_server() {
+            WriterKind::Server
+        } else if permit.identity().is_in(MASTERS_GROUP) {
+            WriterKind::Master
+        } else {
+            WriterKind::Client
+        };
         run(Context {
-            is_server: permit.credential().is_server(),
-            is_master: permit.identity().is_in(MASTERS_GROUP),
+            writer,
             project_of_namespace: project,
             named: &named,
             uid_of_object: &uid_of_object,
@@ -311,4 +318,40 @@ impl<'a> AdmissionView<'a> {
             self.cache.of(kind.info()).get(&storage_key::object(kind.info(), namespace, name))?;
         found.map(Previous::of).transpose()
     }
+}
+
+/// An object as it was read, before a change. It is decoded once for all checks.
+pub(crate) struct Previous {
+    /// The object as it was read.
+    pub(crate) cached: Arc<CachedObject>,
+    /// The same object, decoded.
+    pub(crate) object: Object,
+}
+
+impl Previous {
+    /// An object that was read, with its decoded form.
+    ///
+    /// # Errors
+    /// 500 if the stored object cannot be decoded.
+    pub(crate) fn of(cached: Arc<CachedObject>) -> Result<Self, ApiError> {
+        let object = cached.decode()?;
+        Ok(Self { cached, object })
+    }
+
+    /// The object as its kind prepares a change.
+    pub(super) fn before(&self) -> Before<'_> {
+        let owner_uid = self.cached.owner_uid();
+        Before { object: &self.object, owner_uid, changes_managers: false }
+    }
+}
+
+/// An object before a write, as its kind prepares it.
+#[derive(Clone, Copy)]
+pub(crate) struct Before<'a> {
+    /// The object.
+    pub(crate) object: &'a Object,
+    /// The uid of its owner, if it has one.
+    pub(crate) owner_uid: Option<&'a str>,
+    /// Whether the client itself sends other `managedFields`. An apply only makes new ones.
+    pub(crate) changes_managers: bool,
 }

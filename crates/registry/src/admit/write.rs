@@ -7,58 +7,22 @@ use std::sync::Arc;
 use postern_kinds::write_only::WriteOnlyValues;
 use postern_kinds::{AnyKind, Dependent, grants_of};
 use postern_meta::object::Object;
-use postern_meta::status::ApiError;
 use postern_store::Position;
 
 use super::counted::Limit;
 use super::members::Member;
-use super::view::key_of_names;
+use super::view::{Previous, key_of_names};
 use crate::cache::{BoundNames, CachedObject};
 use crate::permit::Permit;
 use crate::secret_record::SecretRecord;
-
-/// An object as it was read, before a change. It is decoded once for all checks.
-pub(crate) struct Previous {
-    /// The object as it was read.
-    pub(crate) cached: Arc<CachedObject>,
-    /// The same object, decoded.
-    pub(crate) object: Object,
-}
-
-impl Previous {
-    /// An object that was read, with its decoded form.
-    ///
-    /// # Errors
-    /// 500 if the stored object cannot be decoded.
-    pub(crate) fn of(cached: Arc<CachedObject>) -> Result<Self, ApiError> {
-        let object = cached.decode()?;
-        Ok(Self { cached, object })
-    }
-
-    /// The object as its kind prepares a change.
-    pub(super) fn before(&self) -> Before<'_> {
-        let owner_uid = self.cached.owner_uid();
-        Before { object: &self.object, owner_uid, changes_managers: false }
-    }
-}
-
-/// An object before a write, as its kind prepares it.
-#[derive(Clone, Copy)]
-pub(crate) struct Before<'a> {
-    /// The object.
-    pub(crate) object: &'a Object,
-    /// The uid of its owner, if it has one.
-    pub(crate) owner_uid: Option<&'a str>,
-    /// Whether the client itself sends other `managedFields`. An apply only makes new ones.
-    pub(crate) changes_managers: bool,
-}
 
 /// The identity that removes an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Remover {
     /// The server itself.
     Server,
-    /// The user or team with this uid, whose deletion removes it at once. Empty for another identity.
+    /// The user or team with this uid: it sent the deletion, which removes the object at once. The
+    /// uid is empty for another identity.
     Principal(String),
     /// Unknown: the object was already terminating, or the caller impersonates.
     Unknown,
@@ -198,7 +162,7 @@ impl Admitted {
         self
     }
 
-    /// The change whose result is the response.
+    /// The change that gives the response its result.
     pub(crate) fn first(&self) -> &AdmittedChange {
         &self.first
     }
@@ -208,7 +172,8 @@ impl Admitted {
         matches!(self.first.write, Write::Remove { .. } | Write::RemoveCorrupt { .. })
     }
 
-    /// The parts for the registry: the change whose result is the response, the other changes, and the bound names.
+    /// The parts for the registry: the change that gives the response its result, the other
+    /// changes, and the bound names.
     pub(crate) fn into_parts(self) -> (AdmittedChange, Vec<AdmittedChange>, Vec<ObjectNames>) {
         (self.first, self.others, self.bound)
     }

@@ -17,7 +17,7 @@ pub(crate) fn data_source(
     kind: &dyn AnyKind,
     metadata: &ObjectMeta,
 ) -> Option<DataSource> {
-    let source = kind.data_source(metadata)?;
+    let source = kind.info().data_source(metadata)?;
     policy.projects().of(&metadata.namespace).is_some().then_some(source)
 }
 
@@ -38,9 +38,9 @@ pub(super) fn remember_writer(
     }
     let source = data_source(&view.policy, kind, &object.metadata);
     let before = old.and_then(|old| data_source(&view.policy, kind, &old.metadata));
-    if source.is_none() && before.is_none() && kind.data_source(&object.metadata).is_none() {
+    if source.is_none() && before.is_none() && kind.info().data_source(&object.metadata).is_none() {
         // The annotation of such an object is never read. If the kind has confidential fields, it is removed.
-        if !kind.read_protected().is_empty() {
+        if !kind.info().read_protected.is_empty() {
             object.metadata.annotations.remove(SYNCED_FOR);
         }
         return Ok(());

@@ -10,7 +10,8 @@ use postern_kinds::AnyKind;
 use postern_meta::event::WatchEventType;
 use postern_store::{Entry, Error, Event, Position, Replaced};
 
-use super::resource::{CacheEntry, CacheEvent, ResourceCache};
+use super::objects::CacheEntry;
+use super::resource::{CacheEvent, ResourceCache};
 use super::{Cache, CachedObject};
 
 /// Events that were read from history.

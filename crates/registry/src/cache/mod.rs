@@ -40,10 +40,11 @@ use tokio::time::Instant;
 pub(crate) use history::OlderEvents;
 pub use object::{CachedObject, event_line, stored_head, to_stored, with_version};
 pub(crate) use object::{split_stored, to_stored_of};
+pub use objects::CacheEntry;
 use resource::Loaded;
 pub use resource::{
-    CacheEntry, CacheEvent, Candidates, ChangeAt, Counted, EVENT_WINDOW, Next, ObjectList,
-    ResourceCache, SelectableFields,
+    CacheEvent, Candidates, ChangeAt, Counted, EVENT_WINDOW, Next, ObjectList, ResourceCache,
+    SelectableFields,
 };
 
 pub(crate) use self::bound::BoundNames;
@@ -76,7 +77,7 @@ pub enum IncludeObject {
 /// The pause before the first attempt to follow the store after a fault. Each pause is twice as long as the one before.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 
-/// The longest pause between two attempts. A store in a file opens it again by itself.
+/// The longest pause between two attempts. A store in a file itself opens the file again.
 const MAX_RETRY: Duration = Duration::from_millis(500);
 
 /// An encoding of an event other than plain JSON. Watchers with the same encoding share the bytes.
@@ -152,10 +153,11 @@ const LAG_INTERVAL: Duration = Duration::from_millis(250);
 /// For how long the store may not answer before nothing is decided from memory, if the operator sets nothing else.
 pub const DEFAULT_STORE_SILENCE: Duration = Duration::from_secs(15);
 
-/// The store must have answered in this time before a bookmark. It asks each second by itself.
+/// The store must have answered within this time before a bookmark. The store itself asks each
+/// second.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(5);
 
-/// The seconds after which a client may retry at a server whose store does not answer.
+/// The seconds after which a client may retry while the store of a server does not answer.
 const CUT_OFF_RETRY_SECONDS: u32 = 5;
 
 fn milliseconds(duration: Duration) -> u64 {
@@ -410,7 +412,7 @@ impl Cache {
         Err(ApiError::unavailable(&message, Some(CUT_OFF_RETRY_SECONDS)))
     }
 
-    /// Whether the store has answered so recently that a bookmark says what is true.
+    /// Whether the store has answered so recently that a bookmark is correct.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.store.silence() <= CONFIRMED_WITHIN
     }

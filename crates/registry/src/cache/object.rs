@@ -5,17 +5,20 @@
 //! and keeps the object as the watch event of its change: `{"type":"ADDED","object":{…}}\n`. A get or a list returns
 //! the slice with the object, and a watch returns the whole line. Neither encodes nor copies.
 
+use std::any::Any;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use postern_kinds::{Info, OwnedBy};
-use postern_meta::decode;
+use postern_kinds::{Cell, Info, OwnedBy};
+use postern_meta::decode::{self, DecodeError};
 use postern_meta::event::WatchEventType;
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use postern_store::Position;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 const FRAME_HEAD: &str = "{\"type\":\"";
 const FRAME_MIDDLE: &str = "\",\"object\":";
@@ -71,6 +74,12 @@ fn is_uid(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
+/// The maximum length of the text of cells that are kept with an object, in bytes. A message of an Event may be longer.
+const KEPT_CELLS_BYTES: usize = 512;
+
+/// The largest object that keeps a decoded part of it, in bytes.
+const KEPT_PART_BYTES: usize = 16 * 1024;
+
 /// An object as it was after one change.
 pub struct CachedObject {
     key: Arc<str>,
@@ -80,6 +89,10 @@ pub struct CachedObject {
     /// Length of [`stored_head`]; the version follows it.
     head_len: usize,
     labels: OnceLock<BTreeMap<String, String>>,
+    /// The cells of its row in a table.
+    cells: OnceLock<Box<[Cell]>>,
+    /// The part of the object that decisions read with each request.
+    part: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// The object's owner, for kinds with delegated rights. It is read once, when the object enters the cache.
     owner: Option<Box<OwnedBy>>,
     /// The uid of the user or team that the object belongs to, for kinds with access rules.
@@ -140,6 +153,8 @@ impl CachedObject {
             frame,
             head_len: head.len(),
             labels: OnceLock::new(),
+            cells: OnceLock::new(),
+            part: OnceLock::new(),
             owner: None,
             owner_uid: owner_uid.map(Box::from),
         })
@@ -159,6 +174,8 @@ impl CachedObject {
             frame: frame(event_type, &json[..self.head_len], position, rest),
             head_len: self.head_len,
             labels: self.labels.clone(),
+            cells: OnceLock::new(),
+            part: OnceLock::new(),
             owner: self.owner.clone(),
             owner_uid: self.owner_uid.clone(),
         }
@@ -173,6 +190,8 @@ impl CachedObject {
             frame: event_line(self.event_type, json),
             head_len: self.head_len,
             labels: self.labels.clone(),
+            cells: OnceLock::new(),
+            part: OnceLock::new(),
             owner: self.owner.clone(),
             owner_uid: self.owner_uid.clone(),
         }
@@ -238,6 +257,53 @@ impl CachedObject {
         })
     }
 
+    /// A part of the object without secret values. It is decoded on first use, and kept for readers of the same type,
+    /// unless the object is large: memory of parts is not counted.
+    ///
+    /// # Errors
+    /// Those of the decoder, which may quote stored content.
+    pub(crate) fn kept_part<T>(&self) -> Result<Arc<T>, DecodeError>
+    where
+        T: DeserializeOwned + Send + Sync + 'static,
+    {
+        let kept = self.part.get().and_then(|part| part.clone().downcast().ok());
+        if let Some(part) = kept {
+            return Ok(part);
+        }
+        let part: Arc<T> = Arc::new(decode::decode_typed(&self.json())?);
+        if self.bytes() <= KEPT_PART_BYTES {
+            let _ = self.part.set(part.clone());
+        }
+        Ok(part)
+    }
+
+    /// The cells of its row in a table. They are made on first use, and kept if their text is short.
+    ///
+    /// # Errors
+    /// As for [`CachedObject::decode`].
+    pub fn cells(
+        &self,
+        make: impl FnOnce(&Object) -> Vec<Cell>,
+    ) -> Result<Cow<'_, [Cell]>, ApiError> {
+        if let Some(cells) = self.cells.get() {
+            return Ok(Cow::Borrowed(cells));
+        }
+        let cells = make(&self.decode()?);
+        let text_bytes = |cell: &Cell| if let Cell::Text(text) = cell { text.len() } else { 0 };
+        if cells.iter().map(text_bytes).sum::<usize>() > KEPT_CELLS_BYTES {
+            return Ok(Cow::Owned(cells));
+        }
+        Ok(Cow::Borrowed(self.cells.get_or_init(|| cells.into_boxed_slice())))
+    }
+
+    /// The JSON of its metadata, without a copy; `None` if its end is not found.
+    pub fn metadata_json(&self) -> Option<Bytes> {
+        let json = self.json();
+        let start = self.head_len.checked_sub(1)?;
+        let len = object_len(json.get(start..)?)?;
+        Some(json.slice(start..start + len))
+    }
+
     /// Whether its deletion has begun. A search in the bytes avoids the decoding of nearly all objects.
     pub(crate) fn is_deleting(&self) -> bool {
         memchr::memmem::find(&self.frame, b"\"deletionTimestamp\":").is_some()
@@ -257,6 +323,36 @@ impl CachedObject {
                 .map(|object| object.metadata.labels)
                 .unwrap_or_default()
         })
+    }
+}
+
+/// The length of the JSON object at the start of valid JSON; `None` if there is none.
+fn object_len(json: &[u8]) -> Option<usize> {
+    let (mut at, mut depth) = (0, 0_usize);
+    loop {
+        at += memchr::memchr3(b'"', b'{', b'}', json.get(at..)?)?;
+        match json[at] {
+            b'{' => depth += 1,
+            b'}' => depth = depth.checked_sub(1)?,
+            _ => at = string_end(json, at)?,
+        }
+        at += 1;
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+}
+
+/// The index of the quotation mark that ends the string that begins at `start`.
+fn string_end(json: &[u8], start: usize) -> Option<usize> {
+    let mut at = start + 1;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', json.get(at..)?)?;
+        if json[at] == b'"' {
+            return Some(at);
+        }
+        // The escaped character may be a quotation mark.
+        at += 2;
     }
 }
 
@@ -334,6 +430,21 @@ mod tests {
     }
 
     #[test]
+    fn the_metadata_ends_with_its_object() {
+        for (metadata, rest) in [
+            ("{}", ",\"spec\":{}}"),
+            (r#"{"name":"a","labels":{"x":"}\"{"}}"#, r#","spec":{"a":"b"}}"#),
+            (r#"{"a":"\\","b":[{"c":"{"},{}]}"#, "}"),
+        ] {
+            let json = format!("{metadata}{rest}");
+            assert_eq!(object_len(json.as_bytes()), Some(metadata.len()), "{json}");
+        }
+        for broken in ["", "{", "{\"a", "{\"a\\", "}"] {
+            assert_eq!(object_len(broken.as_bytes()), None, "{broken}");
+        }
+    }
+
+    #[test]
     fn the_frame_has_the_object_and_its_version() {
         let object = cached(Position::new(3, 1));
         let want = "{\"apiVersion\":\"v1\",\"kind\":\"K\",\"metadata\":{\"resourceVersion\":\"769\",\
@@ -354,6 +465,27 @@ mod tests {
              \"name\":\"a\",\"labels\":{\"x\":\"y\"}},\"spec\":{}}"
         );
         assert!(deleted.frame().starts_with(b"{\"type\":\"DELETED\","));
+    }
+
+    #[test]
+    fn a_kept_part_is_that_of_its_type_and_its_state() {
+        #[derive(Deserialize)]
+        struct Versioned {
+            metadata: Version,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Version {
+            resource_version: String,
+        }
+        let object = cached(Position::new(3, 1));
+        let part = object.kept_part::<Versioned>().unwrap();
+        assert!(Arc::ptr_eq(&part, &object.kept_part::<Versioned>().unwrap()));
+        assert_eq!(object.kept_part::<Labelled>().unwrap().metadata.labels["x"], "y");
+        assert_eq!(part.metadata.resource_version, "769");
+        let later = object.restated(Position::new(1000, 0), WatchEventType::Modified);
+        assert_eq!(later.kept_part::<Versioned>().unwrap().metadata.resource_version, "256000");
+        assert!(later.kept_part::<String>().is_err());
     }
 
     #[test]

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 use postern_kinds::Owner;
+use postern_store::Position;
 
 use super::object::CachedObject;
-use super::resource::CacheEntry;
 
 /// The number of hash tables. A growing table is copied while all readers wait. With a million objects, a sixteenth
 /// of them takes less than a millisecond.
@@ -84,7 +84,7 @@ impl Objects {
         self.ordered.get_key_value(key)
     }
 
-    /// The values whose keys have a prefix and come after `after`, in order.
+    /// The values in a range of keys, in order. The keys have a prefix and come after `after`.
     pub(super) fn range<'a>(
         &'a self,
         prefix: &'a str,
@@ -98,7 +98,8 @@ impl Objects {
         range.take_while(move |(key, _)| key.starts_with(prefix))
     }
 
-    /// The intact objects of these owners, in key order: those whose keys have a prefix and come after `after`.
+    /// The intact objects of these owners, in key order. Their keys have a prefix and come after
+    /// `after`.
     pub(super) fn owned(
         &self,
         prefix: &str,
@@ -168,6 +169,30 @@ fn shard_of(hash: u64) -> usize {
 
 fn is(of: u64, object: &CachedObject, hash: u64, key: &str) -> bool {
     of == hash && **object.key() == *key
+}
+
+/// The stored value under a key.
+#[derive(Clone, Debug)]
+pub enum CacheEntry {
+    /// An object.
+    Intact(Arc<CachedObject>),
+    /// Bytes that differ from the written bytes.
+    Corrupt {
+        /// The position of the last change.
+        position: Position,
+        /// The reason; it never contains stored bytes.
+        reason: Arc<str>,
+    },
+}
+
+impl CacheEntry {
+    /// The object, if it is intact.
+    pub(super) fn intact(&self) -> Option<&Arc<CachedObject>> {
+        match self {
+            Self::Intact(object) => Some(object),
+            Self::Corrupt { .. } => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ pub(crate) struct ActivityRecord {
     pub(crate) last_activity: Timestamp,
 }
 
-/// A kind whose objects are part of the policy.
+/// A kind with objects that are part of the policy.
 struct PolicyKind {
     /// The prefix of their storage keys.
     prefix: String,
@@ -483,7 +483,7 @@ mod tests {
         let new = |name: &str| vec![secret(name, Some("ada"), false)];
         let gone = |name: &str| vec![secret(name, None, true)];
         let given = |name: &str| vec![secret(name, Some("bob"), true)];
-        // As from an engine that leaves out what was replaced.
+        // As from an engine that omits the replaced value.
         let given_without_old = |name: &str| {
             vec![Event { replaced: Replaced::Old(None), ..secret(name, Some("bob"), false) }]
         };

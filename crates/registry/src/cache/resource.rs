@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::Encoding;
 use super::object::{CachedObject, may_have_owners, split_stored, stored_head, to_stored};
-use super::objects::Objects;
+use super::objects::{CacheEntry, Objects};
 
 /// The events that are kept of each kind. A watcher that is further behind reads the store's history.
 pub const EVENT_WINDOW: usize = 8192;
@@ -27,8 +27,8 @@ pub(crate) const EVENT_WINDOW_BYTES: usize = 32 * 1024 * 1024;
 /// The maximum of events that one read returns. It limits the copies under the lock.
 pub(crate) const EVENTS_PER_READ: usize = 64;
 
-/// The memory for other encodings of an event: a multiple of its own bytes, plus a constant. An encoding that does
-/// not fit is made for each watcher.
+/// The memory for other encodings of an event: a multiple of the event's size, plus a constant. An
+/// encoding that does not fit is made for each watcher.
 const ENCODINGS_FACTOR: usize = 2;
 const ENCODINGS_BYTES: usize = 1024;
 
@@ -107,30 +107,6 @@ impl CacheEvent {
             encodings.push((encoding, bytes.clone()));
         }
         Ok(bytes)
-    }
-}
-
-/// The stored value under a key.
-#[derive(Clone, Debug)]
-pub enum CacheEntry {
-    /// An object.
-    Intact(Arc<CachedObject>),
-    /// Bytes that differ from the written bytes.
-    Corrupt {
-        /// The position of the last change.
-        position: Position,
-        /// The reason; it never contains stored bytes.
-        reason: Arc<str>,
-    },
-}
-
-impl CacheEntry {
-    /// The object, if it is intact.
-    pub(super) fn intact(&self) -> Option<&Arc<CachedObject>> {
-        match self {
-            Self::Intact(object) => Some(object),
-            Self::Corrupt { .. } => None,
-        }
     }
 }
 
@@ -397,7 +373,17 @@ impl ResourceCache {
         self.state.read().revision
     }
 
-    /// At most `limit` intact objects after a key. For callers that read all objects in small pages.
+    /// All intact objects in key order, at most `limit` at a time. Each page is read when it is asked for.
+    pub(crate) fn pages(&self, limit: usize) -> impl Iterator<Item = Vec<Arc<CachedObject>>> {
+        let mut after: Option<Arc<str>> = None;
+        std::iter::from_fn(move || {
+            let page = self.page(after.as_deref(), limit);
+            after = Some(page.last()?.key().clone());
+            Some(page)
+        })
+    }
+
+    /// At most `limit` intact objects after a key.
     pub(crate) fn page(&self, after: Option<&str>, limit: usize) -> Vec<Arc<CachedObject>> {
         let state = self.state.read();
         let intact =
@@ -583,7 +569,7 @@ fn push_event(
 ) {
     state.event_bytes += object.bytes();
     while state.events.len() >= EVENT_WINDOW || state.event_bytes > EVENT_WINDOW_BYTES {
-        // A single event is always kept, whatever its size.
+        // A single event is always kept, regardless of its size.
         if state.events.is_empty() {
             break;
         }

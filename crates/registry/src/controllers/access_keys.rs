@@ -1,5 +1,5 @@
-//! Stores the last use of access keys, removes keys that expired long ago or have lost their owner or maker, and
-//! records events for expiring keys.
+//! Stores the last use of access keys. Removes keys that expired long ago or have lost their owner
+//! or maker. Records events for expiring keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::storage_key;
 /// since then, so a key can only expire earlier.
 const INTERVAL: Duration = Duration::from_mins(1);
 
-/// Urgent uses are stored at most this often: each time, all keys are looked at.
+/// The minimum interval between two writes of urgent uses: each time, all keys are checked.
 const URGENT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time before the expiry at which the owner of a key is warned, and the shortest lifetime of keys that get a
-/// warning: a warning right after the create has no use.
+/// The time before the expiry at which the owner of a key is warned, and the shortest lifetime of
+/// keys that get a warning. A warning right after the create has no use.
 const WARNING_SECONDS: i64 = 24 * 3600;
 const MIN_WARNED_LIFE_SECONDS: i64 = 2 * WARNING_SECONDS;
 
@@ -46,13 +46,7 @@ async fn run_regularly(registry: &Registry) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if let Err(error) = registry.store_activity().await {
-            log_limited!(
-                warn,
-                inner = error.inner(),
-                "the last uses of access keys could not be stored"
-            );
-        }
+        finish(registry).await;
         registry.servers().turn("access-keys").await;
         if let Err(error) = operations::remove_expired_keys(registry).await {
             log_limited!(warn, inner = error.inner(), "an expired access key could not be removed");
@@ -87,7 +81,7 @@ async fn store_urgent_uses(registry: &Registry) {
     }
 }
 
-/// Stores the uses since the last interval, at the end of the server.
+/// Stores the uses since the last interval: in each interval, and at the end of the server.
 pub async fn finish(registry: &Registry) {
     if let Err(error) = registry.store_activity().await {
         log_limited!(

@@ -1,5 +1,5 @@
-//! Keeps the list of connected agents in the status of Clusters: each server writes the agents that have tunnels to it,
-//! and removes those of servers that are gone.
+//! Keeps the list of connected agents in the status of Clusters. Each server writes the agents that
+//! have tunnels to it, and removes those of servers that no longer run.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub fn of_cluster(registry: &Registry, name: &str) -> Vec<ConnectedAgent> {
     found.and_then(|found| found.decode().ok()).map(|object| listed(&object)).unwrap_or_default()
 }
 
-/// The names of the Clusters whose status lists agents.
+/// The names of the Clusters with agents in their status.
 pub fn clusters_with_agents(registry: &Registry) -> Vec<String> {
     let clusters = registry.cache().of(Cluster.info()).page(None, usize::MAX);
     let listed = clusters
@@ -42,7 +42,8 @@ pub fn clusters_with_agents(registry: &Registry) -> Vec<String> {
 /// The errors of the store. A Cluster that is gone, or has another uid, is skipped.
 pub async fn write(
     registry: &Arc<Registry>,
-    (name, uid): (&str, Option<&str>),
+    name: &str,
+    uid: Option<&str>,
     server: &str,
     agents: &[ConnectedAgent],
     is_live: impl Fn(&str) -> bool + Send + Sync,

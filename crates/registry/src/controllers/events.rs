@@ -100,12 +100,7 @@ impl Sweep {
         }
         let old = self.marks.front().filter(|(time, _)| *time <= now - LIFE_SECONDS);
         let old = old.map_or(0, |(_, revision)| *revision);
-        let resource = registry.cache().of(Event.info());
-        let mut after = None;
-        loop {
-            let page = resource.page(after.as_deref(), EVENTS_PER_READ);
-            let Some(last) = page.last() else { return };
-            after = Some(last.key().clone());
+        for page in registry.cache().of(Event.info()).pages(EVENTS_PER_READ) {
             let due = page.into_iter().filter(|event| self.is_due(event, old, now));
             let due: Vec<_> = due.collect();
             let removals = futures_util::stream::iter(due)

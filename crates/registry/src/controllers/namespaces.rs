@@ -21,7 +21,7 @@ use crate::storage_key;
 /// The longest time between a failure and the next attempt.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The condition of a namespace whose content cannot be deleted, as in Kubernetes.
+/// The condition of a namespace with content that cannot be deleted, as in Kubernetes.
 const CONTENT_FAILURE: &str = "NamespaceDeletionContentFailure";
 
 /// The maximum number of corrupt objects that a condition names.

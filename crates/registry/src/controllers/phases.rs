@@ -12,11 +12,10 @@ use postern_kinds::space_instance::SpaceInstance;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::{AnyKind, Verb};
 use postern_meta::status::ApiError;
-use postern_store::Position;
 use postern_telemetry::log_limited;
 
+use super::cursor::{Cursor, CursorRead};
 use crate::admit::Writing;
-use crate::cache::Next;
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::Registry;
@@ -99,7 +98,7 @@ pub async fn run(registry: Arc<Registry>) {
 struct Phases {
     registry: Arc<Registry>,
     /// The cursor in the events of each of [`KINDS`].
-    cursors: [Position; 4],
+    cursors: [Cursor; 4],
     index: Index,
     /// The objects to write again.
     concerned: BTreeSet<PhasedObject>,
@@ -108,38 +107,22 @@ struct Phases {
 impl Phases {
     /// A controller that first checks every object: changes while no server ran are unknown.
     fn new(registry: Arc<Registry>) -> Self {
-        let cursors =
-            KINDS.map(|kind| Position::end_of(registry.cache().of(kind.info()).revision()));
-        let mut phases =
-            Self { registry, cursors, index: Index::default(), concerned: BTreeSet::new() };
-        for kind in 0..KINDS.len() {
-            phases.relist(kind);
-        }
-        phases
+        let cursors = [Cursor::default(); 4];
+        Self { registry, cursors, index: Index::default(), concerned: BTreeSet::new() }
     }
 
     /// Reads all events since the last call.
     fn catch_up(&mut self) {
+        let registry = self.registry.clone();
         for (kind, of) in KINDS.iter().enumerate() {
-            let registry = self.registry.clone();
-            let resource = registry.cache().of(of.info());
-            loop {
-                match resource.events_after(self.cursors[kind]) {
-                    Next::Events(events) => {
-                        for event in events {
-                            self.cursors[kind] = event.position();
+            while let Some(read) = self.cursors[kind].next(registry.cache().of(of.info())) {
+                match read {
+                    CursorRead::Events(events) => {
+                        for event in &events {
                             self.note(kind, event.object.key());
                         }
                     }
-                    Next::Idle(revision) => {
-                        let end = Position::end_of(revision);
-                        self.cursors[kind] = self.cursors[kind].max(end);
-                        break;
-                    }
-                    Next::Expired(_) => {
-                        self.cursors[kind] = Position::end_of(resource.revision());
-                        self.relist(kind);
-                    }
+                    CursorRead::Expired => self.relist(kind),
                 }
             }
         }

@@ -18,14 +18,13 @@ use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::{AnyKind, Verb};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
-use postern_store::Position;
 use postern_telemetry::log_limited;
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use super::cursor::{Cursor, CursorRead};
 use crate::admit::{Part, Writing};
-use crate::cache::Next;
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::Registry;
@@ -53,13 +52,13 @@ const BATCH_INTERVAL: Duration = Duration::from_millis(20);
 /// The attempts at the same time at clusters, and at instances. Tenants with many instances do not delay clusters.
 const MAX_ATTEMPTS: [usize; 2] = [32, 32];
 
-/// Tries the route to a target, and returns the result. It ends by itself within seconds.
+/// Tries the route to a target, and returns the result. It always ends within seconds.
 pub type Attempt = Arc<dyn Fn(GatewayTarget) -> BoxFuture<'static, ProbeResult> + Send + Sync>;
 
 /// An object with a route: the index of its kind in [`KINDS`], and its storage key.
 type Probed = (usize, Arc<str>);
 
-/// What is known of an object with a route.
+/// The known state of an object with a route.
 struct Known {
     state: State,
     failures: u32,
@@ -114,7 +113,7 @@ struct Probes {
     registry: Arc<Registry>,
     attempt: Attempt,
     /// The cursor in the events of each of [`KINDS`].
-    cursors: [Position; 3],
+    cursors: [Cursor; 3],
     known: HashMap<Probed, Known>,
     /// The times of the next attempts, by lane.
     due: [BTreeSet<(Instant, Probed)>; 2],
@@ -127,22 +126,16 @@ struct Probes {
 
 impl Probes {
     fn new(registry: Arc<Registry>, attempt: Attempt) -> Self {
-        let cursors =
-            KINDS.map(|kind| Position::end_of(registry.cache().of(kind.info()).revision()));
-        let mut probes = Self {
+        Self {
             registry,
             attempt,
-            cursors,
+            cursors: [Cursor::default(); 3],
             known: HashMap::new(),
             due: [BTreeSet::new(), BTreeSet::new()],
             attempts: [0, 0],
             queues: HashMap::new(),
             running: JoinSet::new(),
-        };
-        for kind in 0..KINDS.len() {
-            probes.relist(kind);
         }
-        probes
     }
 
     fn relist(&mut self, kind: usize) {
@@ -153,26 +146,16 @@ impl Probes {
 
     /// Reads all events since the last call.
     fn catch_up(&mut self) {
+        let registry = self.registry.clone();
         for (kind, of) in KINDS.iter().enumerate() {
-            let registry = self.registry.clone();
-            let resource = registry.cache().of(of.info());
-            loop {
-                match resource.events_after(self.cursors[kind]) {
-                    Next::Events(events) => {
-                        for event in events {
-                            self.cursors[kind] = event.position();
+            while let Some(read) = self.cursors[kind].next(registry.cache().of(of.info())) {
+                match read {
+                    CursorRead::Events(events) => {
+                        for event in &events {
                             self.note(&(kind, event.object.key().clone()));
                         }
                     }
-                    Next::Idle(revision) => {
-                        let end = Position::end_of(revision);
-                        self.cursors[kind] = self.cursors[kind].max(end);
-                        break;
-                    }
-                    Next::Expired(_) => {
-                        self.cursors[kind] = Position::end_of(resource.revision());
-                        self.relist(kind);
-                    }
+                    CursorRead::Expired => self.relist(kind),
                 }
             }
         }
@@ -237,7 +220,7 @@ impl Probes {
         {
             self.due[lane_of(&probed)].remove(&(at, probed.clone()));
             if !self.registry.servers().is_first_for(&probed.1) {
-                // The server whose turn it is keeps the result up to date.
+                // The server that has the turn keeps the result up to date.
                 if let Some(known) = self.known.get_mut(&probed) {
                     known.at = Instant::now();
                 }

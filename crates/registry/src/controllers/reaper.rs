@@ -1,6 +1,7 @@
 //! Removes objects that were deleted with a grace period, when the period is over.
 //!
-//! It has no list of its own: the due times are in the objects' deletionTimestamps. So a restart loses nothing.
+//! It has no separate list: the due times are in the objects' deletionTimestamps. So a restart
+//! loses nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -22,8 +22,9 @@ use postern_telemetry::log_limited;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::cursor::{Cursor, CursorRead};
 use crate::admit::Writing;
-use crate::cache::{CachedObject, Next, ResourceCache};
+use crate::cache::CachedObject;
 use crate::errors::from_store;
 use crate::events::{self, NewEvent};
 use crate::operations;
@@ -40,7 +41,8 @@ const RETRY: Duration = Duration::from_secs(5);
 /// The ClusterRoles that are read in one step.
 const ROLES_PER_READ: usize = 256;
 
-/// An object whose generated roles may have been changed: its API version, kind, namespace and name.
+/// The API version, kind, namespace and name of an object. Its generated roles may have been
+/// changed.
 type SourceId = (String, String, Option<String>, String);
 
 /// Runs until it is dropped.
@@ -71,7 +73,7 @@ pub async fn run(registry: Arc<Registry>) {
 struct Repair {
     registry: Arc<Registry>,
     /// The cursor in the events of each of [`KINDS`].
-    cursors: [Position; 4],
+    cursors: [Cursor; 4],
     /// The storage keys of the changed roles and bindings, each with the index of its kind in [`KINDS`].
     concerned: BTreeMap<SourceId, BTreeSet<(usize, Arc<str>)>>,
     /// Whether a ClusterRole has changed.
@@ -80,8 +82,7 @@ struct Repair {
 
 impl Repair {
     fn new(registry: Arc<Registry>) -> Self {
-        let cursors =
-            KINDS.map(|kind| Position::end_of(registry.cache().of(kind.info()).revision()));
+        let cursors = KINDS.map(|kind| Cursor::after_present(registry.cache().of(kind.info())));
         Self { registry, cursors, concerned: BTreeMap::new(), cluster_roles_changed: true }
     }
 
@@ -93,11 +94,8 @@ impl Repair {
             return Ok(());
         }
         for kind in all().iter().filter(|kind| kind.has_dependents()) {
-            let (info, mut done, mut after) = (kind.info(), 0, None);
-            loop {
-                let page = registry.cache().of(info).page(after.as_deref(), ROLES_PER_READ);
-                let Some(last) = page.last() else { break };
-                after = Some(last.key().clone());
+            let (info, mut done) = (kind.info(), 0);
+            for page in registry.cache().of(info).pages(ROLES_PER_READ) {
                 for object in &page {
                     let (namespace, name) = storage_key::name_of(object.key());
                     let version = info.version.to_string();
@@ -125,35 +123,24 @@ impl Repair {
 
     /// Reads all events since the last call.
     fn catch_up(&mut self) {
+        let registry = self.registry.clone();
         for (index, kind) in KINDS.iter().enumerate() {
-            let registry = self.registry.clone();
             let resource = registry.cache().of(kind.info());
-            loop {
-                match resource.events_after(self.cursors[index]) {
-                    Next::Events(events) => {
-                        self.cluster_roles_changed |= kind.info().kind == ClusterRole.info().kind;
-                        for event in events {
-                            self.cursors[index] = event.position();
+            while let Some(read) = self.cursors[index].next(resource) {
+                self.cluster_roles_changed |= kind.info().kind == ClusterRole.info().kind;
+                match read {
+                    CursorRead::Events(events) => {
+                        for event in &events {
                             self.note(index, &event.object);
                         }
                     }
-                    Next::Idle(revision) => {
-                        let end = Position::end_of(revision);
-                        self.cursors[index] = self.cursors[index].max(end);
-                        break;
+                    CursorRead::Expired => {
+                        for object in resource.page(None, usize::MAX) {
+                            self.note(index, &object);
+                        }
                     }
-                    Next::Expired(_) => self.relist(index, resource),
                 }
             }
-        }
-    }
-
-    /// Notes all objects of a kind, after its events are gone.
-    fn relist(&mut self, index: usize, resource: &ResourceCache) {
-        self.cursors[index] = Position::end_of(resource.revision());
-        self.cluster_roles_changed = true;
-        for object in resource.page(None, usize::MAX) {
-            self.note(index, &object);
         }
     }
 
@@ -282,11 +269,7 @@ impl Repair {
     async fn aggregate(&self) -> Result<(), ApiError> {
         let mut roles: BTreeMap<String, (BTreeMap<String, String>, Spec)> = BTreeMap::new();
         let resource = self.registry.cache().of(ClusterRole.info());
-        let mut after = None;
-        loop {
-            let page = resource.page(after.as_deref(), ROLES_PER_READ);
-            let Some(last) = page.last() else { break };
-            after = Some(last.key().clone());
+        for page in resource.pages(ROLES_PER_READ) {
             for object in &page {
                 let Ok(object) = object.decode() else { continue };
                 let Ok(spec) = Spec::deserialize(&object.fields) else { continue };

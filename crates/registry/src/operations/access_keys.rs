@@ -1,4 +1,5 @@
-//! Removes access keys that expired long ago, and access keys whose owner or maker no longer exists.
+//! Removes access keys that expired long ago, and access keys with an owner or maker that no longer
+//! exists.
 
 use postern_kinds::owned_access_key::{Fields, OwnedAccessKey};
 use postern_kinds::team::Team;
@@ -75,7 +76,7 @@ async fn remove_expired_key(registry: &Registry, name: &str, limit: i64) -> Resu
     delete(registry, &permit, &options).await.map(drop)
 }
 
-/// Removes access keys whose user or team no longer exists.
+/// Removes access keys with a user or team that no longer exists.
 ///
 /// The garbage collector removes keys with their owners. This function finds the keys that it misses: keys that an earlier
 /// version orphaned. Such keys give no access. A later user of the same name has other keys.
@@ -97,7 +98,7 @@ pub(crate) async fn remove_keys_without_owner(registry: &Registry) -> Result<(),
     failed
 }
 
-/// Removes access keys whose maker or parent no longer exists: they give no access.
+/// Removes access keys with a maker or parent that no longer exists: they give no access.
 ///
 /// The garbage collector removes keys with their makers. This function finds the keys that it misses, because the maker
 /// was removed in another way. It also removes keys with their parents.

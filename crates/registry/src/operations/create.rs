@@ -2,18 +2,13 @@
 //!
 //! A create takes these steps, from the object that a client sent to the store:
 //!
-//! | step | function | what it does |
+//! | step | function | task |
 //! |---|---|---|
 //! | 1 | [`create`] | waits for the cache, and retries with another generated name |
-//! | 2 | `admit::create` | checks the object, and completes it: metadata, the kind's own fields, field managers |
-//! | 3 | `AdmissionView::prepare` | calls the kind, which sees the caller and the users and teams |
-//! | 4 | `check_rights` in `admit` | checks the permissions that the object's fields require |
-//! | 5 | `Registry::commit` | makes the response from the stored object |
-//! | 6 | `Registry::stage` | encodes the object |
-//! | 7 | `Registry::side_records_of_new` | makes the side records of the object |
-//! | 8 | `Registry::commit_staged` | hands the transaction to the store, and retries if a namespace has changed |
-//! | 9 | `Registry::conditions` | makes the conditions that must hold at the commit |
-//! | 10 | `Registry::project_limits` | adds the quotas of the project |
+//! | 2 | `admit::create` | chooses the name, completes and checks the object: the kind's own fields, permissions, field managers |
+//! | 3 | `Registry::commit` | stages the changes, joins all effects in a transaction, retries it, and makes the response |
+//! | 4 | `Registry::effects` | runs the rules: name, owner, namespace, quotas, limits of owners, revocation of tokens |
+//! | 5 | `Store::commit` | stores the transaction |
 
 use postern_meta::object::Object;
 use postern_meta::status::{ApiError, Reason};

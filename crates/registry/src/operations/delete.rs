@@ -39,8 +39,8 @@ pub async fn delete(
     end(registry, permit, options, Ending::Deletion).await
 }
 
-/// Deletes the session of a user who logs out of the console. Groups that the provider has confirmed stay until they are
-/// too old: other keys of the user may depend on them.
+/// Deletes the session of a user that logs out of the console. Groups that the provider has
+/// confirmed stay until they are too old: other keys of the user may depend on them.
 ///
 /// # Errors
 /// Those of [`delete`].
@@ -162,7 +162,8 @@ pub async fn delete_collection(
     Ok(list)
 }
 
-/// Removes from an object what the server itself blocks the deletion with. For controllers: `change` removes it.
+/// Removes from an object the server's own block of its deletion. Only controllers call this:
+/// `change` removes the block.
 ///
 /// # Errors
 /// 404 if the object no longer exists.

@@ -1,9 +1,10 @@
-//! The warnings about what a deletion leaves. Without them, clients print "deleted" and nothing else.
+//! The warnings about the objects that a deletion leaves behind. Without them, clients print
+//! "deleted" and nothing else.
 
 use postern_auth::attributes::Attributes;
 use postern_auth::policy::{Decision, Policy};
+use postern_kinds::AnyKind;
 use postern_kinds::project::{self, Project};
-use postern_kinds::{AnyKind, ResourceScope};
 
 use crate::permit::Permit;
 use crate::registry::Registry;
@@ -38,7 +39,7 @@ fn namespace_deleted_by(permit: &Permit) -> Option<String> {
 /// Whether the objects of a kind are in namespaces, and records of something that stays.
 fn has_records(kind: &dyn AnyKind) -> bool {
     let info = kind.info();
-    info.scope == ResourceScope::Namespaced && !info.deletion_warning.is_empty()
+    info.is_namespaced() && !info.deletion_warning.is_empty()
 }
 
 fn sees_one(
@@ -49,7 +50,7 @@ fn sees_one(
     namespace: &str,
 ) -> bool {
     let info = kind.info();
-    let objects = registry.page_of_namespace_to_decide((kind, namespace), None, MAX_OBJECTS);
+    let objects = registry.page_of_namespace_to_decide(kind, namespace, None, MAX_OBJECTS);
     objects.iter().any(|object| {
         let attributes = Attributes::Resource {
             verb: "get",

@@ -1,5 +1,6 @@
 //! Changes an object: replaces it with the version that a client has modified, or patches it.
 
+use postern_kinds::UpdateRule;
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
@@ -81,7 +82,7 @@ fn check_address(permit: &Permit, wanted: &mut Object) -> Result<(), ApiError> {
 /// Checks that clients may replace objects of the kind without a resourceVersion.
 fn check_unconditional(permit: &Permit) -> Result<(), ApiError> {
     let info = permit.kind().info();
-    if info.unconditional_update {
+    if info.update == UpdateRule::Unconditional {
         return Ok(());
     }
     let mut errors = FieldErrors::default();

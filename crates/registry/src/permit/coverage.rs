@@ -9,7 +9,7 @@ use postern_auth::identity::{AUTHENTICATED_GROUP, Identity};
 use postern_auth::policy::{Decision, DelegatedOwners, Policy, Readable};
 use postern_kinds::action::{Action, ActionRight};
 use postern_kinds::{
-    AnyKind, CORE_V1, Info, MANAGEMENT_V1, OwnedBy, Owner, Verb, default_namespace,
+    AnyKind, CORE_V1, Info, MANAGEMENT_V1, OwnedBy, Owner, ResourceScope, Verb, default_namespace,
 };
 use postern_meta::status::ApiError;
 
@@ -66,7 +66,8 @@ impl Coverage {
     /// The coverage of a target.
     ///
     /// # Errors
-    /// 403 in the words of kube-apiserver; 404 for an object whose existence the caller may not know.
+    /// 403 in the words of kube-apiserver; 404 if the caller may not know whether the object
+    /// exists.
     pub(super) fn of(
         policy: &Policy,
         identity: &Identity,
@@ -187,14 +188,15 @@ fn is_in_scope(policy: &Policy, identity: &Identity, target: &ResourceTarget) ->
 /// changes.
 fn may_write_part(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> bool {
     let (None, Some(name)) = (target.action, target.name.as_deref()) else { return false };
-    let Some(right) = target.kind.partial_right(target.verb, name) else { return false };
+    let Some(right) = target.kind.info().partial_right(target.verb, name) else { return false };
     let read = ResourceTarget { verb: Verb::Get, ..target.clone() };
     policy.satisfies(identity, &right.into())
         && policy.decide(identity, &attributes_of(&read)) == Decision::Allow
         && policy.scopes_allow(identity, &attributes_of(target))
 }
 
-/// Whether the caller can have the verb, or `get`, on an object by its owner, who is still unknown.
+/// Whether the caller can have the verb, or `get`, on an object through its owner. The owner is
+/// still unknown.
 fn may_hold_by_owner(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> bool {
     let info = target.kind.info();
     [target.verb, Verb::Get].into_iter().any(|verb| {
@@ -265,7 +267,7 @@ pub fn with_namespace_to_try(target: &ResourceTarget, error: ApiError) -> ApiErr
     let namespace = target.namespace.as_deref().unwrap_or_default();
     let is_built_in = CLIENT_NAMESPACES.contains(&namespace) && namespace != default_namespace();
     let info = target.kind.info();
-    if error.code() != 404 || !is_built_in || !info.in_default_namespace {
+    if error.code() != 404 || !is_built_in || info.scope != ResourceScope::InDefaultNamespace {
         return error;
     }
     let (plural, default) = (info.plural, default_namespace());
@@ -341,7 +343,7 @@ impl Covered {
         Self { named, owners: None }
     }
 
-    /// The owners whose objects are covered; `None` if they cannot be listed.
+    /// The owners with covered objects; `None` if they cannot be listed.
     pub(crate) fn owners(&self) -> Option<Vec<Owner>> {
         match &self.owners {
             None => Some(Vec::new()),

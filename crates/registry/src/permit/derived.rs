@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use postern_auth::policy::Decision;
-use postern_kinds::action::{Action, Handler, ServerAction};
+use postern_kinds::action::Action;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::principal::AccessChange;
 use postern_kinds::{OwnedBy, Owner, Verb};
@@ -70,15 +70,9 @@ impl Permit {
     /// 500 if this permit is not for that action, or `owner` is not the object of this permit. Both are bugs.
     pub(crate) fn keys_of(&self, owner: &CachedObject) -> Result<Self, ApiError> {
         let ResourceTarget { kind, namespace, name, action, .. } = &self.target;
-        let lists_keys = |action: &Action| {
-            matches!(action.handler, Handler::Server(ServerAction::AccessKeysOfOwner))
-        };
         let name = name.as_deref().unwrap_or_default();
         let is_it = **owner.key() == *storage_key::object(kind.info(), namespace.as_deref(), name);
-        if !is_it
-            || !action.as_ref().is_some_and(|action| lists_keys(action))
-            || !self.covers(owner)
-        {
+        if !is_it || !action.is_some_and(Action::lists_access_keys) || !self.covers(owner) {
             return Err(not_covered("the access keys of an owner"));
         }
         let uid = owner.decode()?.metadata.uid;

@@ -49,7 +49,8 @@ impl Permit {
     /// The permit for a target, if `auth` allows it for the identity of a credential.
     ///
     /// # Errors
-    /// 403 in the words of kube-apiserver; 404 for an object whose existence the caller may not know.
+    /// 403 in the words of kube-apiserver; 404 if the caller may not know whether the object
+    /// exists.
     pub fn decide(
         policy: Arc<PolicyAt>,
         credential: Credential,
@@ -105,7 +106,7 @@ impl Permit {
         self.target.name.as_deref().unwrap_or_default()
     }
 
-    /// The identity whose permissions count.
+    /// The identity with the permissions for the request.
     pub(crate) fn identity(&self) -> &Identity {
         self.credential.identity()
     }
@@ -209,7 +210,8 @@ impl Permit {
             })
     }
 
-    /// Whether it covers a new object with this owner, who is the present principal of the name.
+    /// Whether it covers a new object with this owner. The owner is the present principal of the
+    /// name.
     fn covers_owned_by(&self, owner: Option<&Owner>) -> bool {
         let delegated = |owner| self.kind().delegated_right(self.target.verb, owner);
         self.covers_all()

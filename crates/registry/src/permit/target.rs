@@ -47,7 +47,7 @@ impl ResourceTarget {
 pub fn stored_kind(
     requested: &'static dyn AnyKind,
 ) -> (&'static dyn AnyKind, Option<&'static dyn AnyKind>) {
-    match requested.stored_as() {
+    match requested.info().stored_as {
         Some(stored) => (stored.kind, Some(requested)),
         None => (requested, None),
     }

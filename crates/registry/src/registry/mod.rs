@@ -1,33 +1,20 @@
 //! The registry: reads, watches and stores objects of every kind.
 //!
-//! It acts only on a `Permit` and stores only what is `Admitted`; it does not know who admits. The exceptions are the
-//! first start, the record of a key's last use, the notes of issued tokens, and the end of revocation records. Apart
-//! from the registry, only rewrapping and the signing keys write to the store. Rewrapping changes the encryption of
-//! values, not the values.
+//! It acts only on a `Permit` and stores only `Admitted` writes; it does not depend on the code
+//! that admits them. The exceptions are the first start, the record of a key's last use, the notes
+//! of issued tokens, and the end of revocation records. Apart from the registry, only rewrapping
+//! and the signing keys write to the store. Rewrapping changes the encryption of values, not the
+//! values.
+//!
+//! The files are in folders by topic: `objects`, `quotas`, `start`, and [`agent_configs`]. Their modules are exported
+//! here. Two files are in no folder: [`activity`] and `recent_events`, each with a part of the state of [`Registry`].
 
 pub mod activity;
 pub mod agent_configs;
-pub mod cluster_counts;
-pub(crate) mod commit;
-pub mod deciding;
-pub mod first_start;
-pub mod format;
-pub mod issued_tokens;
-mod key_limits;
-pub mod namespace_names;
-pub mod observe;
-mod project_limits;
-pub mod read;
+mod objects;
+mod quotas;
 mod recent_events;
-mod refused_quotas;
-mod revocations;
-pub(crate) mod rewrite;
-pub mod shared_authority;
-pub(crate) mod side_records;
-pub(crate) mod sync_writers;
-mod visibility;
-pub mod watch;
-mod write_only_callers;
+mod start;
 
 use std::sync::Arc;
 
@@ -43,8 +30,13 @@ use serde_json::Value;
 
 use self::activity::KeyUses;
 use self::agent_configs::AgentConfigs;
+pub(crate) use self::objects::{commit, side_records, sync_writers};
+pub use self::objects::{deciding, issued_tokens, observe, read, watch};
+use self::objects::{effects, stage, visibility};
+use self::quotas::project_limits;
+use self::quotas::refused_quotas::RefusedQuotas;
 use self::recent_events::RecentEvents;
-use self::refused_quotas::RefusedQuotas;
+pub use self::start::{first_start, format, namespace_names, shared_authority};
 use crate::admit::{AdmissionView, KeyPolicy};
 use crate::cache::{Cache, CachedObject, ResourceCache};
 use crate::clock::Source;
@@ -77,6 +69,8 @@ pub struct EncodedObject {
     json: Bytes,
     /// Name and uid, if the request has created the object.
     created: Option<ObjectIdentity>,
+    /// The uid of the owner, if a write has made it.
+    owner_uid: Option<String>,
 }
 
 /// Name and uid of an object.
@@ -89,6 +83,11 @@ pub struct ObjectIdentity {
 }
 
 impl EncodedObject {
+    /// Whether it was written, and the user or team with this uid owns it. `false` is not certain.
+    pub fn is_owned_by(&self, uid: &str) -> bool {
+        !uid.is_empty() && self.owner_uid.as_deref() == Some(uid)
+    }
+
     /// The response of an action about the object of the permit, with these fields.
     ///
     /// # Errors
@@ -128,7 +127,11 @@ impl EncodedObject {
         }
         let (name, uid) = (&object.metadata.name, &object.metadata.uid);
         let created = ObjectIdentity { name: name.clone(), uid: uid.clone() };
-        Ok(Self { json: Bytes::from(object.to_json_bytes()), created: Some(created) })
+        Ok(Self {
+            json: Bytes::from(object.to_json_bytes()),
+            created: Some(created),
+            owner_uid: None,
+        })
     }
 
     /// Name and uid, if the request has created the object.

@@ -10,15 +10,17 @@ use postern_flow::{Flow, Limits};
 use postern_kinds::shared_secret::SharedSecret;
 use postern_kinds::{AnyKind as _, Verb};
 use postern_meta::event::WatchEventType;
-use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::object::Object;
 use postern_meta::options::{DeleteOptions, ListOptions, Query};
 use postern_meta::status::ApiError;
 use postern_meta::time::MicroTimestamp;
 use postern_store::memory::Memory;
 use postern_store::{Change, Position, Store, Txn};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+pub(crate) use self::objects::{AnyKindRef, At, at, secret, within};
 use super::first_start::Prepared;
 use super::watch::{Delivery, Watcher};
 use super::{EncodedObject, Registry, first_start};
@@ -40,7 +42,7 @@ struct Fixed {
 }
 
 /// More than the tests need, except those of this limit.
-const MAX_KEYS_PER_OWNER: usize = 40;
+const MAX_KEYS_PER_OWNER: usize = 60;
 
 const START_UNIX_SECONDS: i64 = 1_700_000_000;
 
@@ -128,7 +130,7 @@ pub(crate) async fn fixture() -> Fixture {
 }
 
 fn permit(verb: Verb, name: &str) -> Permit {
-    Permit::for_server(&SharedSecret, verb, Some("platform"), name)
+    secret(name).permit(verb)
 }
 
 fn options(query: &str) -> ListOptions {
@@ -136,6 +138,7 @@ fn options(query: &str) -> ListOptions {
 }
 
 mod agent_configs;
+mod conflicts;
 mod corruption;
 mod events;
 mod fleet;
@@ -146,6 +149,7 @@ mod limits;
 mod login_sequences;
 mod logins;
 mod migration;
+mod objects;
 mod owners;
 mod probes;
 mod sync;
@@ -155,14 +159,8 @@ mod zero_values;
 
 impl Fixture {
     /// Replaces the stored bytes of an object by other bytes.
-    pub(crate) async fn corrupt(
-        &self,
-        kind: &dyn postern_kinds::AnyKind,
-        namespace: Option<&str>,
-        name: &str,
-    ) {
-        let key = crate::storage_key::object(kind.info(), namespace, name);
-        self.overwrite(key).await;
+    pub(crate) async fn corrupt(&self, at: At<'_>) {
+        self.overwrite(at.key()).await;
     }
 
     /// Replaces the stored bytes of a key by bytes that are not intact.
@@ -177,28 +175,14 @@ impl Fixture {
 
     /// Replaces the stored bytes of a key.
     pub(crate) async fn put(&self, key: Arc<str>, value: bytes::Bytes) {
-        let change = Change::Put { key, value };
-        let txn = Txn { conditions: vec![], changes: vec![change] };
-        let revision = self.store.commit(txn).await.unwrap();
+        let revision = self.commit(vec![Change::Put { key, value }]).await;
         self.registry.cache().wait_for_revision(Position::end_of(revision)).await.unwrap();
     }
 
     async fn create(&self, name: &str) -> Result<EncodedObject, ApiError> {
-        let metadata = ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() };
-        let info = SharedSecret.info();
-        let object = Object {
-            api_version: info.version.to_string(),
-            kind: info.kind.to_owned(),
-            metadata,
-            fields: serde_json::Map::new(),
-        };
-        operations::create(
-            &self.registry,
-            &permit(Verb::Create, name),
-            object,
-            &Writing::by_server(),
-        )
-        .await
+        let (at, writing) = (secret(name), Writing::by_server());
+        let (permit, object) = (at.permit(Verb::Create), at.object(&json!({})));
+        operations::create(&self.registry, &permit, object, &writing).await
     }
 
     /// A watch on the whole collection, although the permit has a name.
@@ -241,9 +225,7 @@ async fn an_idle_watch_gets_bookmarks_and_does_not_age() {
     assert_eq!(names(&watcher.next().await.unwrap()), ["BOOKMARK true"]);
     // The history of other keys grows and is compacted, while this kind does not change.
     for _ in 0..3 {
-        let change = Change::Put { key: "/elsewhere".into(), value: bytes::Bytes::new() };
-        let txn = Txn { conditions: vec![], changes: vec![change] };
-        let revision = fixture.store.commit(txn).await.unwrap();
+        let revision = write_elsewhere(&fixture).await;
         fixture.registry.cache().wait_for_revision(Position::end_of(revision)).await.unwrap();
         fixture.store.compact(revision - 1).await.unwrap();
         fixture.registry.cache().forget(revision - 1);
@@ -337,19 +319,17 @@ async fn a_drain_ends_watches_one_after_the_other() {
 /// Commits more changes of the SharedSecret `a` than memory keeps. Every second change has the label. Returns their
 /// number.
 async fn more_changes_than_are_in_memory(fixture: &Fixture) -> usize {
-    let key: Arc<str> = "/objects/management.platform.sh/sharedsecrets/platform/a".into();
-    let object = fixture.registry.cache().of(SharedSecret.info()).get(&key).unwrap().unwrap();
-    let mut object = object.decode().unwrap();
+    let key = secret("a").key();
+    let mut object = fixture.read(secret("a")).await.unwrap();
     let values: [_; 2] = ["odd", "even"].map(|value| {
         object.metadata.labels = [("number".to_owned(), value.to_owned())].into();
         crate::cache::to_stored(object.clone())
     });
     let count = EVENT_WINDOW + 1;
     for value in values.iter().cycle().take(count) {
-        let changes = vec![Change::Put { key: key.clone(), value: value.clone() }];
-        fixture.store.commit(Txn { conditions: vec![], changes }).await.unwrap();
+        fixture.commit(vec![Change::Put { key: key.clone(), value: value.clone() }]).await;
     }
-    fixture.registry.cache().wait_until_current().await.unwrap();
+    fixture.current().await;
     count
 }
 
@@ -422,10 +402,7 @@ async fn a_cache_that_is_loaded_anew_still_has_the_history() {
     first.create("a").await.unwrap();
     let seen = store.revision().await.unwrap();
     first.create("b").await.unwrap();
-    let key = permit(Verb::Delete, "a");
-    operations::delete(&first.registry, &key, &postern_meta::options::DeleteOptions::default())
-        .await
-        .unwrap();
+    first.delete(secret("a")).await;
     drop(first);
     let second = over(store).await;
     let version = Position::end_of(seen);
@@ -436,16 +413,8 @@ async fn a_cache_that_is_loaded_anew_still_has_the_history() {
 #[tokio::test]
 async fn a_namespace_that_goes_away_takes_nothing_in() {
     let fixture = fixture().await;
-    let absent = Permit::for_server(&SharedSecret, Verb::Create, Some("none"), "a");
-    let object = Object {
-        api_version: "management.platform.sh/v1".to_owned(),
-        kind: "SharedSecret".to_owned(),
-        metadata: ObjectMeta { name: "a".to_owned(), ..ObjectMeta::default() },
-        fields: serde_json::Map::new(),
-    };
-    let error = operations::create(&fixture.registry, &absent, object, &Writing::by_server())
-        .await
-        .unwrap_err();
+    let absent = within("none", &SharedSecret, "a");
+    let error = fixture.try_make(absent, json!({})).await.unwrap_err();
     assert_eq!(error.status().message, "namespaces \"none\" not found");
 }
 
@@ -464,28 +433,13 @@ async fn selections_see_objects_come_and_go() {
     let fixture = fixture().await;
     fixture.create("a").await.unwrap();
     let mut watcher = fixture.watch("watch=1&resourceVersion=0&labelSelector=app%3Dweb").await;
-    let label = |value: Option<&'static str>| {
-        let registry = fixture.registry.clone();
-        async move {
-            let change = |object: &Object| {
-                let mut object = object.clone();
-                object.metadata.labels =
-                    value.map(|value| ("app".to_owned(), value.to_owned())).into_iter().collect();
-                Ok(object)
-            };
-            operations::update(
-                &registry,
-                &permit(Verb::Update, "a"),
-                &Writing::by_server(),
-                change,
-            )
-            .await
-            .unwrap();
-        }
+    let label = async |labels: Value| {
+        let set = |object: &mut Value| object["metadata"]["labels"] = labels.clone();
+        fixture.change(secret("a"), set).await;
     };
-    label(Some("web")).await;
+    label(json!({ "app": "web" })).await;
     assert_eq!(names(&watcher.next().await.unwrap()), ["ADDED a"]);
-    label(None).await;
+    label(json!({})).await;
     let left = watcher.next().await.unwrap();
     assert_eq!(names(&left), ["DELETED a"]);
     let Some(Delivery::Event { object, event_type, .. }) = left.first() else { panic!("no event") };
@@ -498,8 +452,7 @@ async fn selections_see_objects_come_and_go() {
 /// Writes as another server would, so that the revision rises without an event of the kind.
 async fn write_elsewhere(fixture: &Fixture) -> u64 {
     let change = Change::Put { key: "/elsewhere".into(), value: bytes::Bytes::new() };
-    let txn = Txn { conditions: vec![], changes: vec![change] };
-    fixture.store.commit(txn).await.unwrap()
+    fixture.commit(vec![change]).await
 }
 
 const HISTORY: Duration = Duration::from_mins(5);
@@ -519,9 +472,7 @@ async fn an_idle_watch_resumes_after_a_restart_from_the_last_event_it_saw() {
     watcher.next().await.unwrap();
     fixture.create("a").await.unwrap();
     fixture.create("b").await.unwrap();
-    operations::delete(&fixture.registry, &permit(Verb::Delete, "b"), &DeleteOptions::default())
-        .await
-        .unwrap();
+    fixture.delete(secret("b")).await;
     let mut seen = Vec::new();
     while seen.len() < 3 {
         seen.extend(watcher.next().await.unwrap());

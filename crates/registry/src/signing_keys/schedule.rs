@@ -21,7 +21,8 @@ fn after(time: Timestamp, seconds: i64) -> Timestamp {
 }
 
 impl KeyList {
-    /// The key that signs at a time: the last one whose start has come. If the clock was set back, the first key.
+    /// The key that signs at a time: the last key that has started. If the clock was set back, it
+    /// is the first key.
     pub(super) fn signer(&self, now: Timestamp) -> Option<&KeyRecord> {
         let begun = self.keys.iter().rfind(|key| key.signs_from <= now);
         begun.or_else(|| self.keys.first())
@@ -42,8 +43,8 @@ impl KeyList {
         Ok(next)
     }
 
-    /// The list as it should be at a time; `None` if it is unchanged. It removes keys whose last token has expired,
-    /// and adds the next key when it must be published.
+    /// The list as it should be at a time; `None` if it is unchanged. It removes each key after the
+    /// expiry of its last token, and adds the next key when it must be published.
     ///
     /// # Errors
     /// An error if no key can be generated.

@@ -39,7 +39,8 @@ pub async fn prepare(
     }
 }
 
-/// Removes keys whose last token has expired, and announces the next key, when these are due.
+/// Removes keys after the expiry of their last token, and announces the next key, when these are
+/// due.
 ///
 /// # Errors
 /// The errors of the store; an error if the stored value cannot be decoded.

@@ -8,12 +8,11 @@
 //! | the source gets its mark | has the mark "moved" | has the mark "unfinished" |
 //! | the mark of the target is removed | has the mark "moved" | in use |
 //!
-//! Each step can be repeated, so the same command goes on after an interruption.
+//! Each step can be repeated, so the same command continues after an interruption.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use postern_registry::clock::Source;
@@ -25,22 +24,18 @@ use postern_store::migrate::{
 use postern_store::redb::log_path;
 use postern_store::seal::{Keyring, Sealed};
 use postern_store::{
-    Limits, Member, MigrationMark, Options, RemoteStore, RemoteTarget, Store, StoreState,
+    Limits, MigrationMark, MigrationTarget, Options, RemoteEngine, Store, StoreState,
 };
 use rustix::fs::{FlockOperation, flock};
-use tokio::time::{Instant, sleep};
 
-use super::backup::{BackupFile, backup, keyring_for};
+use super::backup::keyring_for;
+use super::backup_file::{BackupFile, backup};
 use super::client::is_server_running;
+use super::remote::{members_of, named};
 use super::{Progress, ServerFiles};
 use crate::data_dir::{DataDir, write_private};
 use crate::database;
 use crate::keyring::{KeySource, KeyringSetting};
-
-/// How long servers that were killed are still announced, and some more.
-const MEMBERS_WAIT: Duration = Duration::from_secs(10);
-/// The time between two looks at the members.
-const MEMBERS_POLL: Duration = Duration::from_millis(500);
 
 /// A store, as it is named on the command line.
 #[derive(Clone, Debug)]
@@ -48,7 +43,7 @@ pub enum Location {
     /// The database in a data directory.
     Directory(PathBuf),
     /// A store that several servers can share.
-    Remote(RemoteStore),
+    Remote(Arc<dyn RemoteEngine>),
 }
 
 impl Location {
@@ -56,7 +51,7 @@ impl Location {
     pub fn name(&self) -> String {
         match self {
             Self::Directory(path) => format!("file:{}", database::absolute(path).display()),
-            Self::Remote(remote) => remote.url.to_string(),
+            Self::Remote(remote) => remote.url(),
         }
     }
 }
@@ -64,9 +59,9 @@ impl Location {
 /// A migration.
 #[derive(Clone, Debug)]
 pub struct Migration {
-    /// The store whose data is moved.
+    /// The store with the data to move.
     pub from: Location,
-    /// The store that goes on with it.
+    /// The target. Servers use it after the migration.
     pub to: Location,
     /// The directory of the keyring of both stores, if it is not in the data directory of one of them.
     pub key_dir: Option<PathBuf>,
@@ -90,9 +85,9 @@ pub enum Migrated {
     Copied(Copied),
     /// The data was moved.
     Moved {
-        /// What this run has copied.
+        /// The values that this run has copied.
         copied: Copied,
-        /// What was compared.
+        /// The values that were compared.
         verified: Verified,
         /// The first revision in the target.
         revision: u64,
@@ -103,8 +98,8 @@ pub enum Migrated {
 
 type Report<'a> = &'a mut (dyn FnMut(Progress) + Send);
 
-/// Moves the data of a store, or copies it while servers run on the source. The same call goes on after an
-/// interruption.
+/// Moves the data of a store, or copies it while servers run on the source. The same call continues
+/// after an interruption.
 ///
 /// # Errors
 /// When a store cannot be used, with what to do.
@@ -119,15 +114,15 @@ pub async fn migrate(
     match (from, to) {
         (Location::Directory(from), Location::Remote(to)) => {
             let plan = Plan { migration, names, clock };
-            plan.out_of_directory(from, to, &mut progress).await
+            plan.out_of_directory(from, &**to, &mut progress).await
         }
         (Location::Remote(from), Location::Directory(to)) => {
             let plan = Plan { migration, names, clock };
-            plan.to_directory(from, to, &mut progress).await
+            plan.to_directory(&**from, to, &mut progress).await
         }
         (Location::Remote(from), Location::Remote(to)) => {
             let plan = Plan { migration, names, clock };
-            plan.between(from, to, &mut progress).await
+            plan.between(&**from, &**to, &mut progress).await
         }
         (Location::Directory(_), Location::Directory(_)) => anyhow::bail!(
             "both stores are files: copy the data directory while no server runs, or use postern storage backup \
@@ -153,7 +148,7 @@ impl Plan<'_> {
     async fn out_of_directory(
         &self,
         from: &Path,
-        to: &RemoteStore,
+        to: &dyn RemoteEngine,
         report: Report<'_>,
     ) -> anyhow::Result<Migrated> {
         let _lock = lock_database(from).await?;
@@ -187,7 +182,7 @@ impl Plan<'_> {
                 return self.planned(to, survey, false).await;
             }
             let (target, copied) = self.copy(&entries, to, &survey, report).await?;
-            let verified = verified(&entries, &target, &keyring, &survey, report).await?;
+            let verified = verified(&entries, &*target, &keyring, &survey, report).await?;
             write_mark(from, &MigrationMark::Moved { to: self.names.to.clone() })?;
             let revision = target.finish(at + REVISION_GAP).await?;
             Ok(Migrated::Moved { copied, verified, revision })
@@ -204,7 +199,7 @@ impl Plan<'_> {
     async fn copy_from_server(
         &self,
         from: &Path,
-        to: &RemoteStore,
+        to: &dyn RemoteEngine,
         keys: &KeySource,
         report: Report<'_>,
     ) -> anyhow::Result<Migrated> {
@@ -230,7 +225,7 @@ impl Plan<'_> {
 
     async fn to_directory(
         &self,
-        from: &RemoteStore,
+        from: &dyn RemoteEngine,
         to: &Path,
         report: Report<'_>,
     ) -> anyhow::Result<Migrated> {
@@ -265,7 +260,7 @@ impl Plan<'_> {
             if self.migration.dry_run {
                 return Ok(Migrated::Planned { survey, is_online: !members.is_empty() });
             }
-            ensure!(members.is_empty(), "servers run on {}: stop {}", from.url, named(&members));
+            ensure!(members.is_empty(), "servers run on {}: stop {}", from.url(), named(&members));
             let dir = DataDir::open(to, self.migration.key_dir.as_deref())?;
             let path = dir.database();
             if is_left_over {
@@ -273,7 +268,7 @@ impl Plan<'_> {
                 remove_if_there(&log_path(&path))?;
             } else {
                 put_aside(to)?;
-                write_mark(to, &MigrationMark::Unfinished { from: self.names.from.clone() })?;
+                write_mark(to, &self.unfinished())?;
             }
             let revision = at + REVISION_GAP;
             let values = survey.values;
@@ -297,8 +292,8 @@ impl Plan<'_> {
 
     async fn between(
         &self,
-        from: &RemoteStore,
-        to: &RemoteStore,
+        from: &dyn RemoteEngine,
+        to: &dyn RemoteEngine,
         report: Report<'_>,
     ) -> anyhow::Result<Migrated> {
         let keys = self.keys(None)?;
@@ -320,7 +315,7 @@ impl Plan<'_> {
             if is_online {
                 return Ok(Migrated::Copied(copied));
             }
-            let verified = verified(&entries, &target, &keyring, &survey, report).await?;
+            let verified = verified(&entries, &*target, &keyring, &survey, report).await?;
             source.mark_moved(&self.names.to, at).await?;
             let revision = target.finish(at + REVISION_GAP).await?;
             Ok(Migrated::Moved { copied, verified, revision })
@@ -341,19 +336,24 @@ impl Plan<'_> {
         }
     }
 
-    /// The state of a source on etcd whose data was moved to this target.
+    /// The state of a source on etcd after its data was moved to this target.
     fn moved(&self) -> StoreState {
         StoreState::Marked(MigrationMark::Moved { to: self.names.to.clone() })
+    }
+
+    /// The mark of the target until it has all data.
+    fn unfinished(&self) -> MigrationMark {
+        MigrationMark::Unfinished { from: self.names.from.clone() }
     }
 
     /// The result of a dry run, if the target can be filled.
     async fn planned(
         &self,
-        to: &RemoteStore,
+        to: &dyn RemoteEngine,
         survey: Survey,
         is_online: bool,
     ) -> anyhow::Result<Migrated> {
-        to.check_target(&self.names.from).await?;
+        to.check_target(&self.unfinished()).await?;
         Ok(Migrated::Planned { survey, is_online })
     }
 
@@ -361,15 +361,15 @@ impl Plan<'_> {
     async fn copy(
         &self,
         entries: &(dyn Fn() -> anyhow::Result<Box<dyn EntrySource>> + Sync),
-        to: &RemoteStore,
+        to: &dyn RemoteEngine,
         survey: &Survey,
         report: Report<'_>,
-    ) -> anyhow::Result<(RemoteTarget, Copied)> {
-        let mut target = to.begin_target(&self.names.from).await?;
+    ) -> anyhow::Result<(Box<dyn MigrationTarget>, Copied)> {
+        let mut target = to.begin_target(&self.unfinished()).await?;
         let copied =
-            copy_to_remote(&mut *entries()?, &mut target, of_all(report, survey.values)).await;
+            copy_to_remote(&mut *entries()?, &mut *target, of_all(report, survey.values)).await;
         let copied = copied.with_context(|| {
-            format!("the copy to {} is not complete: run the command again", to.url)
+            format!("the copy to {} is not complete: run the command again", to.url())
         })?;
         Ok((target, copied))
     }
@@ -404,7 +404,7 @@ fn entries_of(sealed: &Arc<Sealed>, at: u64) -> Box<dyn EntrySource> {
     Box::new(StoreEntries::new(sealed.clone(), at))
 }
 
-/// What is to be copied, if all of it can be.
+/// The survey of the values to copy. It fails if one of them cannot be copied.
 async fn surveyed(
     entries: &mut dyn EntrySource,
     keyring: &Keyring,
@@ -419,7 +419,7 @@ async fn surveyed(
 
 async fn verified(
     entries: &(dyn Fn() -> anyhow::Result<Box<dyn EntrySource>> + Sync),
-    target: &RemoteTarget,
+    target: &dyn MigrationTarget,
     keyring: &Keyring,
     survey: &Survey,
     report: Report<'_>,
@@ -433,24 +433,6 @@ async fn verified(
 /// Reports progress towards a number of values.
 fn of_all(report: Report<'_>, all: u64) -> impl FnMut(u64) + Send {
     move |seen| report(Progress { seen, remaining: all.saturating_sub(seen) })
-}
-
-/// The servers that are announced on a store, after those that were killed are gone.
-pub(super) async fn members_of(store: &RemoteStore) -> anyhow::Result<Vec<Member>> {
-    let deadline = Instant::now() + MEMBERS_WAIT;
-    loop {
-        let members = store.members().await?;
-        if members.is_empty() || Instant::now() >= deadline {
-            return Ok(members);
-        }
-        sleep(MEMBERS_POLL).await;
-    }
-}
-
-/// The addresses of servers.
-pub(super) fn named(members: &[Member]) -> String {
-    let addresses: Vec<&str> = members.iter().map(|member| member.address.as_str()).collect();
-    addresses.join(", ")
 }
 
 fn write_mark(data_dir: &Path, mark: &MigrationMark) -> anyhow::Result<()> {
@@ -471,8 +453,8 @@ async fn lock_database(data_dir: &Path) -> anyhow::Result<Option<File>> {
     locked.with_context(|| format!("cannot lock {}", directory.display()))
 }
 
-/// Renames the database whose data was moved, so that older versions do not start on it either. It never replaces the
-/// database of an earlier move.
+/// Renames the database after its data was moved, so that older versions do not start on it either.
+/// The new name never replaces the database of an earlier move.
 fn put_aside(data_dir: &Path) -> anyhow::Result<()> {
     let path = DataDir::database_in(data_dir);
     let log = log_path(&path);
@@ -549,7 +531,7 @@ mod tests {
             assert_eq!(read(&format!("postern.redb.{name}.log")).unwrap(), format!("{round} log"));
         }
         assert_eq!(std::fs::read_dir(directory).unwrap().count(), 6);
-        // A run that ended between both renames goes on.
+        // This continues a run that ended between the two renames.
         write("postern.redb", "fourth");
         write("postern.redb.moved-4.log", "fourth log");
         put_aside(home.path()).unwrap();

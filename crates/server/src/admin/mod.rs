@@ -8,6 +8,7 @@
 //! also has lines `{"data": N}`, each followed by N bytes of the backup.
 
 mod backup;
+mod backup_file;
 mod check;
 mod client;
 mod migrate;
@@ -17,7 +18,7 @@ mod signing_keys;
 pub(crate) mod socket;
 mod storage;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::path::{Path, PathBuf};
 
@@ -27,11 +28,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use postern_registry::clock::Source;
-use postern_store::RemoteStore;
+use postern_store::RemoteEngine;
 
 use crate::keyring::KeyringSetting;
 
-pub use backup::{BackupFile, backup, restore};
+pub use backup::restore;
+pub use backup_file::{BackupFile, backup};
 pub use client::call;
 pub use migrate::{Location, Migrated, Migration, migrate};
 pub use remote::{NewEpoch, new_epoch, restore_remote};
@@ -49,7 +51,7 @@ pub struct ServerFiles<'a> {
     /// The clock, for commands that this process runs itself.
     pub clock: &'a dyn Source,
     /// The store that several servers share, if this process reads it itself.
-    pub store: Option<&'a RemoteStore>,
+    pub store: Option<&'a dyn RemoteEngine>,
 }
 
 /// A command.
@@ -141,7 +143,8 @@ pub enum CommandOutput {
         /// Whether the user had to be created, enabled, or added to `system:masters` again.
         #[serde(alias = "user_mended")]
         user_repaired: bool,
-        /// The user's other keys, which stay valid. An administrator who has lost one must disable it.
+        /// The user's other keys, which stay valid. If one of them was lost, the administrator must
+        /// disable it.
         other_keys: Vec<String>,
     },
     /// Of [`AdminCommand::RotateSigningKey`].
@@ -237,7 +240,7 @@ pub enum CommandOutput {
 /// The content of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupContent {
-    /// The revision whose state the backup has.
+    /// The store revision of the backup.
     pub revision: u64,
     /// When the backup was made, by the clock of the machine that made it.
     pub created: String,

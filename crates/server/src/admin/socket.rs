@@ -22,12 +22,12 @@ use super::{
     Access, AdminCommand, CommandOutput, Progress, Reply, Request, read_line, signing_keys,
     storage, to_line,
 };
-use crate::audit::Audit;
-use crate::audit::Command;
 use crate::data_dir::DataDir;
 use crate::endpoints::health;
 use crate::keyring::KeySource;
 use crate::pipeline::Server;
+use postern_audit::Audit;
+use postern_audit::Command;
 
 /// The maximum length of a request, in bytes.
 const MAX_REQUEST_BYTES: u64 = 4096;

@@ -8,6 +8,7 @@ use postern_store::{Options, Store as _};
 use tokio::io::AsyncWrite;
 use zeroize::Zeroizing;
 
+use super::backup::to_strings;
 use super::{AdminCommand, CommandOutput, Progress, ServerFiles, backup, check};
 use crate::data_dir::DataDir;
 use crate::database;
@@ -54,8 +55,8 @@ pub(super) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// The addresses of the other servers that lack an at-rest key. What this server has announced of itself may be older
-    /// than its keyring.
+    /// The addresses of the other servers that lack an at-rest key. This server's own announcement
+    /// may be older than its keyring, so it is not used.
     fn others_without(&self, key: KeyId) -> Vec<String> {
         let Some(fleet) = self.sealed.fleet() else { return Vec::new() };
         let (members, key) = (fleet.members(), key.to_string());
@@ -136,7 +137,8 @@ pub fn rotated_keyring(files: &ServerFiles<'_>) -> anyhow::Result<Zeroizing<Stri
 async fn drop_key(target: &Target<'_>, id: &str) -> anyhow::Result<CommandOutput> {
     let Target { keys, sealed, .. } = target;
     let id: KeyId = id.parse()?;
-    // The command says first what does not depend on the stored values: reading all of them may take long.
+    // First come the checks that do not depend on the stored values, because reading all values may
+    // take long.
     let changing = sealed.lock_keyring().await;
     let keyring = keys.load(sealed).await?;
     let without = keyring.without(id);
@@ -161,8 +163,8 @@ async fn drop_key(target: &Target<'_>, id: &str) -> anyhow::Result<CommandOutput
     Ok(CommandOutput::DropKey { left, in_store: keys.kms().is_some() })
 }
 
-/// Checks that a key of a shared store was active, and is not active any more. A key that another server can still make
-/// active must not be dropped.
+/// Checks that a key of a shared store was active, and is no longer active. A key that another
+/// server can still make active must not be dropped.
 fn check_retired(target: &Target<'_>, id: KeyId) -> anyhow::Result<()> {
     let Target { keys, sealed, .. } = target;
     let (active, prepared) = (sealed.active_key(), sealed.prepared_key());
@@ -213,11 +215,6 @@ async fn rewrap(
     };
     let postern_store::seal::Progress { seen, rewritten, corrupt, .. } = done;
     Ok(CommandOutput::Rewrap { seen, rewritten, corrupt, needed })
-}
-
-/// The ids as strings.
-pub(super) fn to_strings(ids: impl IntoIterator<Item = KeyId>) -> Vec<String> {
-    ids.into_iter().map(|id| id.to_string()).collect()
 }
 
 #[cfg(test)]

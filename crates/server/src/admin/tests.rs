@@ -13,7 +13,8 @@ use crate::data_dir::DataDir;
 use crate::keyring::KeySource;
 use crate::{Limits, Settings, System, open};
 
-fn settings(dir: &Path) -> Settings {
+/// The settings of a server on a directory.
+pub(crate) fn settings(dir: &Path) -> Settings {
     Settings {
         keys: crate::KeyPolicy::default(),
         tokens: crate::TokenPolicy::default(),

@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::discovery;
 use super::fixed::Fixed;
-use crate::stages::parse::Parsed;
-use crate::wire::body::Body;
+use postern_http::stages::parse::Parsed;
+use postern_http::wire::body::Body;
 
 const GROUP: &str = "apidiscovery.k8s.io";
 const KIND: &str = "APIGroupDiscoveryList";
@@ -25,7 +25,7 @@ struct Version {
     groups: Fixed,
 }
 
-/// The path whose resources a document describes.
+/// The root path of the resources in a document.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Root {
     /// `/api`

@@ -3,10 +3,8 @@
 //!
 //! The files have nothing secret and need no credential. The console itself logs in (`docs/reference/sessions.md`).
 
-#[cfg(feature = "console")]
-use std::borrow::Cow;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Component, Path};
 use std::sync::{Arc, OnceLock};
 
 use http::header::{ACCEPT, CACHE_CONTROL, HeaderValue, LOCATION};
@@ -15,8 +13,8 @@ use postern_meta::decode::Format;
 use postern_meta::status::{ApiError, Reason};
 
 use super::fixed::Fixed;
-use crate::wire::body::Body;
-use crate::wire::respond;
+use postern_http::wire::body::Body;
+use postern_http::wire::respond;
 
 /// The path below which the console is served.
 pub(crate) const PATH: &str = "/ui/";
@@ -24,7 +22,7 @@ pub(crate) const PATH: &str = "/ui/";
 /// The pages to which command lines of other servers send a browser, and the pages of the console in their place.
 const PAGES_OF_OTHERS: [(&str, &str); 2] = [("/login", PATH), ("/profile/access-keys", "/ui/keys")];
 
-/// The page for every path that is no file: the console itself knows what the path means.
+/// The page for every path that is no file. The console itself interprets the path.
 const INDEX: &str = "index.html";
 
 /// The directory of files with a hash in their names.
@@ -44,59 +42,43 @@ const MISSING: &str = "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-
     Release archives and images have the console.</p>\n\
     <p>The API, kubectl and the command line work without it.</p>\n</html>\n";
 
-/// The files, as the compiler found them.
-#[cfg(feature = "console")]
-#[derive(rust_embed::RustEmbed)]
-#[folder = "../../console/dist"]
-#[allow_missing = true]
-struct Built;
+/// The files in the program, by name: none in a debug build, and none without the feature `console`. `build.rs` lists them.
+const BUILT: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/console.rs"));
 
-/// The content of a built file.
-#[cfg(feature = "console")]
-fn built(name: &str) -> Option<Vec<u8>> {
-    Built::get(name).map(|file| file.data.into_owned())
-}
-
-#[cfg(not(feature = "console"))]
-fn built(_: &str) -> Option<Vec<u8>> {
-    None
-}
-
-/// The names of the built files.
-#[cfg(feature = "console")]
-fn names() -> Vec<String> {
-    Built::iter().map(Cow::into_owned).collect()
-}
-
-#[cfg(not(feature = "console"))]
-fn names() -> Vec<String> {
-    Vec::new()
-}
+/// The directory from which a debug build reads the files.
+const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../console/dist");
 
 /// The console.
 pub(crate) struct Console {
     /// The files of the program, by name. Each is compressed at its first use.
-    files: HashMap<String, OnceLock<Arc<Fixed>>>,
+    files: HashMap<&'static str, File>,
+}
+
+struct File {
+    content: &'static [u8],
+    packed: OnceLock<Arc<Fixed>>,
 }
 
 impl Console {
     /// The console, if this program was built with it.
     pub(crate) fn open() -> Option<Self> {
-        if cfg!(not(feature = "console")) {
-            return None;
-        }
-        // A debug build reads the files when they are requested.
-        let names = if cfg!(debug_assertions) { Vec::new() } else { names() };
-        Some(Self { files: names.into_iter().map(|name| (name, OnceLock::new())).collect() })
+        let file = |content| File { content, packed: OnceLock::new() };
+        let files = BUILT.iter().map(|(name, content)| (*name, file(*content))).collect();
+        cfg!(feature = "console").then_some(Self { files })
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a debug build reads the files of the console")]
     fn file(&self, name: &str) -> Option<Arc<Fixed>> {
-        let make = |bytes| Arc::new(Fixed::packed(media_type(name), bytes));
+        let pack = |content| Arc::new(Fixed::packed(media_type(name), content));
         if cfg!(debug_assertions) {
-            return built(name).map(make);
+            let is_below =
+                Path::new(name).components().all(|one| matches!(one, Component::Normal(_)));
+            let content =
+                is_below.then(|| std::fs::read(Path::new(DIRECTORY).join(name)).ok())??;
+            return Some(pack(content));
         }
         let file = self.files.get(name)?;
-        Some(file.get_or_init(|| make(built(name).unwrap_or_default())).clone())
+        Some(file.packed.get_or_init(|| pack(file.content.to_vec())).clone())
     }
 
     /// The file with this name, or the page of the console.

@@ -13,11 +13,11 @@ use super::aggregated::{self, Root};
 use super::discovery;
 use super::fixed::{Fixed, tagged};
 use super::openapi;
-use crate::metrics;
-use crate::stages::parse::{Document, Parsed};
-use crate::wire::body::{Body, gzip};
-use crate::wire::encode::{self, Negotiated};
-use crate::wire::respond;
+use postern_http::metrics;
+use postern_http::stages::parse::{Document, Parsed};
+use postern_http::wire::body::{Body, gzip};
+use postern_http::wire::encode::{self, Negotiated};
+use postern_http::wire::respond;
 
 /// The response to a GET of a document. `metrics` is the text, if the document has metrics.
 ///

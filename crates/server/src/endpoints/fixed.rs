@@ -6,8 +6,8 @@ use bytes::Bytes;
 use flate2::Compression;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
-use crate::wire::body::{Body, gzip};
-use crate::wire::{encode, respond};
+use postern_http::wire::body::{Body, gzip};
+use postern_http::wire::{encode, respond};
 
 /// The size from which a file is compressed, in bytes.
 const PACKED_FROM_BYTES: usize = 512;

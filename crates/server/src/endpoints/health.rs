@@ -2,8 +2,8 @@
 
 use http::{Response, StatusCode};
 
-use crate::wire::body::Body;
-use crate::wire::respond;
+use postern_http::wire::body::Body;
+use postern_http::wire::respond;
 
 /// The current condition of the server.
 #[derive(Clone, Copy, Debug)]

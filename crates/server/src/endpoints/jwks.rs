@@ -5,8 +5,8 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, HeaderValue};
 use http::{Response, StatusCode};
 
-use crate::wire::body::Body;
-use crate::wire::respond;
+use postern_http::wire::body::Body;
+use postern_http::wire::respond;
 
 /// The path below the base path, as in Kubernetes.
 pub(crate) const PATH: &str = "/openid/v1/jwks";

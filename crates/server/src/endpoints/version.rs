@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-/// The Kubernetes version whose clients are supported. Clients compare it with their own version, so it is not
-/// Postern's version.
+/// The Kubernetes version of the supported clients. Clients compare it with their own version, so
+/// it is not Postern's version.
 const KUBERNETES_MAJOR: &str = "1";
 const KUBERNETES_MINOR: &str = "36";
 

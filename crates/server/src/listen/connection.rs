@@ -12,13 +12,15 @@ use std::time::Duration;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::rt::{Executor, Read, Write};
-use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use postern_listen::{GuardedIo, Moved, OpenConnection, UnauthenticatedLimit, read_proxy_header};
+use postern_listen::{
+    GuardedIo, HTTP1_BUFFER_BYTES, Http2Limits, Moved, OpenConnection, UnauthenticatedLimit,
+    http1_builder, http2_builder, read_proxy_header,
+};
 use postern_proxy::MAX_LONG_HEAD_BYTES;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,26 +28,16 @@ use tokio::time::{Sleep, sleep};
 use tokio_rustls::TlsAcceptor;
 
 use super::sending::{Outgoing, Sending, Transfer};
-use crate::gateway::relay::FromMember;
-use crate::metrics::connections::Closed;
 use crate::pipeline::{self, Client, Reply, ResponseGuard, Server, charge_stream};
-use crate::wire::body::Body;
-use crate::wire::incoming::IncomingBody;
-use crate::wire::respond::LongHeads;
+use postern_gateway::relay::FromMember;
+use postern_http::metrics::connections::Closed;
+use postern_http::wire::body::Body;
+use postern_http::wire::incoming::IncomingBody;
+use postern_http::wire::respond::LongHeads;
 
-/// The timeout for the head of a request over HTTP/1.1, including idle time.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long an HTTP/2 connection that begins during the shutdown serves requests until it announces its end: its client would
-/// otherwise connect again for each request.
+/// How long an HTTP/2 connection that begins during the shutdown serves requests before it
+/// announces its end. Without this time, its client would connect again for each request.
 const LATE_CONNECTION_TIME: Duration = Duration::from_secs(1);
-
-/// How often HTTP/2 clients get a PING, and how long they have to respond.
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// The most streams (requests and watches) of one HTTP/2 connection, as in kube-apiserver.
-const MAX_STREAMS: u32 = 250;
 
 /// The most streams of one unauthenticated HTTP/2 connection. Further ones are reset. Clients open up to 100 streams
 /// before they know the limit.
@@ -56,18 +48,9 @@ const MAX_UNAUTHENTICATED_STREAMS: usize = 100;
 pub(super) const MAX_ALL_UNAUTHENTICATED_STREAMS: usize = 2000;
 const FREE_UNAUTHENTICATED_STREAMS: usize = 2;
 
-/// The most bytes of a request's headers: a token of 8 KiB, and room for the rest.
-const MAX_HEADER_BYTES: u32 = 32 * 1024;
-
-/// The buffer of HTTP/1.1 in bytes, which limits the head of a request. Other servers may send longer ones.
-const HTTP1_BUFFER_BYTES: usize = 48 * 1024;
-
-/// The bytes of bodies that an HTTP/2 client may send before the server reads them. The server may never read them.
-const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 128 * 1024;
-
-/// The bytes that one HTTP/2 stream buffers for a client that does not read.
-const SEND_BUFFER_BYTES: usize = 256 * 1024;
+/// The limits of bodies that the server does not read, and of responses that the client does not read.
+const HTTP2_LIMITS: Http2Limits =
+    Http2Limits { window_bytes: 128 * 1024, send_buffer_bytes: 256 * 1024 };
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -187,7 +170,7 @@ impl Connection {
         }
     }
 
-    /// Serves the requests of another server, whose heads may be long.
+    /// Serves the requests of another server. The heads of these requests may be long.
     async fn long_heads(&self, opened: OnUpgrade, lingers: &AtomicBool) -> Result<(), BoxError> {
         self.client.peer.set_stall_timeout(self.server.gateway().stream_stall());
         self.http1(opened.await?, lingers, MAX_LONG_HEAD_BYTES).await.map(drop)
@@ -226,14 +209,8 @@ impl Connection {
                 Ok(reply.response.map(|body| Sending::unguarded(body, transfer)))
             }
         });
-        let mut connection = pin!(
-            http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIMEOUT)
-                .max_buf_size(max_head_bytes)
-                .serve_connection(io, service)
-                .with_upgrades()
-        );
+        let mut connection =
+            pin!(http1_builder(max_head_bytes).serve_connection(io, service).with_upgrades());
         let ended = tokio::select! {
             ended = connection.as_mut() => Some(ended),
             () = self.overdue() => None,
@@ -285,7 +262,7 @@ impl Connection {
             let connection = self.clone();
             async move { connection.http2_response(request).await }
         });
-        let builder = http2_builder(StreamExecutor(self.clone()));
+        let builder = http2_builder(StreamExecutor(self.clone()), HTTP2_LIMITS);
         let mut connection = pin!(builder.serve_connection(io, service));
         let announced = async {
             if *ending.borrow() {
@@ -360,20 +337,6 @@ impl Connection {
         }
         Some(transfer)
     }
-}
-
-fn http2_builder<E>(executor: E) -> http2::Builder<E> {
-    let mut builder = http2::Builder::new(executor);
-    builder
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT)
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEADER_BYTES)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_send_buf_size(SEND_BUFFER_BYTES);
-    builder
 }
 
 /// The limits of unauthenticated streams: of this connection, and of all.
@@ -462,48 +425,5 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
             this.connection.client.peer.close();
         }
         Poll::Ready(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-    use http_body_util::Empty;
-    use hyper_util::rt::TokioExecutor;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
-    use tokio::time::Instant;
-
-    use super::*;
-
-    /// Load balancers close connections on which nothing is sent for 50 to 60 seconds.
-    #[tokio::test(start_paused = true)]
-    async fn a_silent_http2_connection_gets_a_ping() {
-        const PING_FRAME: u8 = 6;
-        let (mut client, io) = duplex(64 * 1024);
-        let service =
-            service_fn(async |_| Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())));
-        let builder = http2_builder(TokioExecutor::new());
-        let serving = builder.serve_connection(TokioIo::new(io), service);
-        let start = Instant::now();
-        let read = async {
-            // The preface, and an empty SETTINGS frame.
-            client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
-            client.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
-            loop {
-                let mut head = [0; 9];
-                client.read_exact(&mut head).await.unwrap();
-                let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-                let mut payload = vec![0; usize::try_from(length).unwrap()];
-                client.read_exact(&mut payload).await.unwrap();
-                // hyper measures the first window with its own PING, at once.
-                if head[3] == PING_FRAME && start.elapsed() > Duration::from_secs(1) {
-                    return start.elapsed();
-                }
-            }
-        };
-        tokio::select! {
-            ended = serving => panic!("{ended:?}"),
-            silence = read => assert!(silence <= PING_INTERVAL + Duration::from_secs(1), "{silence:?}"),
-        }
     }
 }

@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use self::connection::{Connection, MAX_ALL_UNAUTHENTICATED_STREAMS};
-use crate::metrics::connections::Closed;
 use crate::pipeline::{Client, Server};
+use postern_http::metrics::connections::Closed;
 
 /// Accepts connections until the server drains. Then waits for open connections, for at most `drain_timeout`.
 pub(crate) async fn serve(

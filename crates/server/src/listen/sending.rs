@@ -18,8 +18,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::pipeline::ResponseGuard;
-use crate::wire::body::Body;
-use crate::wire::list::{CHUNK_BYTES, SMALL_BODY_BYTES};
+use postern_http::wire::body::Body;
+use postern_http::wire::encode::SMALL_BODY_BYTES;
+use postern_http::wire::list::CHUNK_BYTES;
 
 /// The time without progress after which a response is aborted. Responses of targets have a longer one.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -60,7 +61,7 @@ pub(super) struct Transfer {
     unauthenticated: Mutex<Vec<OwnedSemaphorePermit>>,
     /// The charge of the stream, until the request takes it.
     stream: Mutex<Option<Charge>>,
-    /// Whether it is the response of a target, whose client may pause for long.
+    /// Whether the response comes from a target. Then the client may pause for long.
     is_patient: AtomicBool,
 }
 
@@ -382,7 +383,7 @@ impl http_body::Body for Sending {
                 Err(why) => self.failed = Some(why),
             }
         }
-        // hyper drops what is unsent when a body fails.
+        // hyper drops the unsent bytes when a body fails.
         if !self.transfer.is_taken(cx) {
             return Poll::Pending;
         }

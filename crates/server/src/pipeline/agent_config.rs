@@ -12,10 +12,10 @@ use postern_registry::registry::agent_configs::watch::AgentWatcher;
 use super::Server;
 use super::verbs::VerbRequest;
 use crate::endpoints::tagged;
-use crate::stages::parse::Parsed;
-use crate::wire::body::Body;
-use crate::wire::encode::Negotiated;
-use crate::wire::{respond, websocket};
+use postern_http::stages::parse::Parsed;
+use postern_http::wire::body::Body;
+use postern_http::wire::encode::Negotiated;
+use postern_http::wire::{respond, websocket};
 
 /// Serves a get or a watch.
 ///
@@ -25,7 +25,7 @@ pub(super) async fn serve(
     server: &Server,
     request: &VerbRequest,
 ) -> Result<Response<Body>, ApiError> {
-    let VerbRequest { parsed, permit, account } = request;
+    let VerbRequest { parsed, permit, account, .. } = request;
     let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
     let part = part_of(parsed)?;
     let registry = &server.registry;

@@ -1,5 +1,5 @@
-//! The response headers for browsers: what a browser may do with a response, so that nothing which a connected cluster or
-//! another client has written runs with the session of the console.
+//! The response headers for browsers. They restrict the use of a response. So content from a
+//! connected cluster or from another client never runs with the session of the console.
 
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY,
@@ -9,7 +9,7 @@ use http::{HeaderMap, Request};
 use postern_auth::gateway_path;
 
 use crate::endpoints::console;
-use crate::stages::session_cookie;
+use postern_http::stages::session_cookie;
 
 /// The prefix of the paths for logins.
 pub(super) const AUTH_PREFIX: &str = "/auth/";
@@ -17,8 +17,9 @@ pub(super) const AUTH_PREFIX: &str = "/auth/";
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// What the console may load and run: its own files, and the API of its own server. No text becomes HTML or a script, but
-/// through the policies that are named at the end: Svelte's templates, and the URL of the console's own worker.
+/// The content that the console may load and run: its own files, and the API of its own server.
+/// Text becomes HTML or a script only through the policies at the end: Svelte's templates, and the
+/// URL of the console's own worker.
 const CONSOLE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     connect-src 'self'; img-src 'self' data:; worker-src 'self'; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'; require-trusted-types-for 'script'; \

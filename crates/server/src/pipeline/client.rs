@@ -9,8 +9,8 @@ use postern_flow::{Flow, Requester};
 use postern_listen::Peer;
 use tokio::sync::Semaphore;
 
-use crate::audit::LastSender;
-use crate::stages::authenticate::LastCredential;
+use postern_audit::LastSender;
+use postern_http::stages::authenticate::LastCredential;
 
 /// The most streams of an unauthenticated client that are served at once.
 const MAX_UNAUTHENTICATED_STREAMS: usize = 8;

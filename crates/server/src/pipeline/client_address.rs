@@ -22,8 +22,9 @@ impl ClientAddresses {
         self.proxy_protocol && self.trusted_proxies.contains(peer)
     }
 
-    /// The address of the client of a request on a connection with `peer`. The header is read from the right, up to the
-    /// first address that is not trusted: a client can write only what is left of it.
+    /// The address of the client of a request on a connection with `peer`. The header is read from
+    /// the right, up to the first untrusted address. A client can forge only the part to the left
+    /// of that address.
     pub(super) fn of(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let Some(header) = &self.header else { return peer };
         let mut client = peer;
@@ -32,7 +33,7 @@ impl ClientAddresses {
                 if !self.trusted_proxies.contains(client) {
                     return client;
                 }
-                // Nothing is known of a client whose address its proxy does not say.
+                // If a proxy gives no valid address for its client, the proxy counts as the client.
                 let Some(next) = address_in(text) else { return client };
                 client = next;
             }

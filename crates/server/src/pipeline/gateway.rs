@@ -11,12 +11,12 @@ use postern_telemetry::{SpanKind, span};
 use tokio::time::timeout;
 
 use super::{Exchange, Outcome};
-use crate::gateway::{SendContext, TargetState, send};
-use crate::stages::authorize::authorize_gateway;
-use crate::stages::impersonate::Acting;
-use crate::stages::parse::GatewayRequest;
-use crate::stages::websocket;
-use crate::wire::input::RequestBody;
+use postern_gateway::{SendContext, TargetState, send};
+use postern_http::stages::authorize::authorize_gateway;
+use postern_http::stages::impersonate::Acting;
+use postern_http::stages::parse::GatewayRequest;
+use postern_http::stages::websocket;
+use postern_http::wire::input::RequestBody;
 
 /// The time after which a request releases its slot, even if the head of the response has not arrived. The request
 /// then only counts as a watch.

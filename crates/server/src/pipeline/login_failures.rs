@@ -1,7 +1,8 @@
-//! The limits of failed logins: requests to `/auth/` need no credential, so neither the owner nor its quota can limit them.
+//! The limits of failed logins. Requests to `/auth/` need no credential, so neither an owner nor a
+//! quota can limit them.
 //!
-//! Failures count for the address of the client, and successes count for nothing. Nothing is shared between addresses: no
-//! client can use up the logins of another one.
+//! Failures count for the networks of the client. Successes do not count. Different networks share no
+//! limit, so no client can use up the logins of a client in another network.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,15 +12,17 @@ use postern_meta::status::ApiError;
 
 const MINUTE_SECONDS: i64 = 60;
 
-/// How many times the failures of one address a `/48` network of IPv6 has. A site has one, and one client may have it all.
+/// The limit of a `/48` network of IPv6, as a multiple of the limit of one address. A site has one
+/// such network, and one client may control all of it.
 const SITE_FACTOR: u32 = 4;
 
-/// The most networks that are remembered for one kind of login. Beyond it, the half with the fewest failures is forgotten:
-/// so a client gets rid of its own count only with failures from half as many other networks, each with more than it has.
+/// The most networks that are remembered for one kind of login. Beyond it, the half with the fewest
+/// failures is forgotten. So a client can remove its own count only with failures from half as many
+/// other networks. Each of these needs more failures than the client has.
 const MAX_NETWORKS: usize = 16_384;
 
-/// What a login is for. The failures of each kind are counted separately: a pipeline with an old token does not use up the
-/// logins of the people at its address.
+/// The kind of a login. The failures of each kind are counted separately. So a pipeline with an old
+/// token does not use up the logins of the people at its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LoginKind {
     /// A person with a browser.
@@ -45,7 +48,7 @@ struct Window {
     of_network: HashMap<Network, u32>,
 }
 
-/// A network whose failures are counted together.
+/// A network. The failures from all its addresses are counted together.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Network {
     bits: u128,
@@ -53,8 +56,9 @@ struct Network {
 }
 
 impl Network {
-    /// The networks of an address, each with its part of the limit: an IPv4 address itself; for IPv6, the network of 64
-    /// bits that a client usually has, and the one of 48 bits.
+    /// The networks of an address, each with its part of the limit. An IPv4 address is its own
+    /// network. An IPv6 address has two: the network of 64 bits that a client usually has, and the
+    /// one of 48 bits.
     fn of(address: IpAddr, max: u32) -> Vec<(Self, u32)> {
         match address.to_canonical() {
             IpAddr::V4(address) => {

@@ -8,8 +8,8 @@ use postern_flow::{Requester, Slot, too_many_requests};
 use postern_meta::status::ApiError;
 
 use super::client::Client;
-use crate::wire::body::Body;
-use crate::wire::list::SMALL_BODY_BYTES;
+use postern_http::wire::body::Body;
+use postern_http::wire::encode::SMALL_BODY_BYTES;
 
 /// The memory of one request on a connection with many streams, until its response is sent, in bytes.
 const STREAM_BYTES: usize = 12 * 1024;
@@ -92,8 +92,8 @@ impl ResponseGuard {
         *self.slot.lock() = None;
     }
 
-    /// Counts the response to a change before the change is made, because it cannot be rejected afterwards. So a client
-    /// that does not read its responses makes no more changes.
+    /// Counts the response to a change before the change is made, because it cannot be rejected
+    /// afterwards. So a client that does not read its responses cannot make further changes.
     ///
     /// # Errors
     /// 429 when there is no room for it.

@@ -15,15 +15,15 @@ use tokio::sync::watch;
 
 use super::client_address::ClientAddresses;
 use super::login_failures::{LoginFailures, LoginKind};
-use crate::audit::Audit;
 use crate::endpoints::console::Console;
 use crate::endpoints::health::Condition;
-use crate::gateway::{Gateway, GatewaySettings, MemberTrust};
 use crate::keyring::KeySource;
-use crate::metrics::{Metrics, Readings, StateReadings};
-use crate::sso::Sso;
 use crate::supervise::Restarts;
 use crate::tls::ServedCertificate;
+use postern_audit::Audit;
+use postern_gateway::{Gateway, GatewaySettings, MemberTrust};
+use postern_http::metrics::{Metrics, Readings, StateReadings};
+use postern_sso::Sso;
 
 /// The longest time over which a shutdown spreads the ends of watches, so that clients do not reconnect all at once. A
 /// short drain uses half of its time.
@@ -67,8 +67,8 @@ pub(crate) struct Storage {
 }
 
 impl Server {
-    /// A server of these parts, whose cache is not loaded yet. With the settings of the gateway come the name of this
-    /// server for agents, and how it reaches others.
+    /// A server of these parts. Its cache is not loaded yet. `gateway` has the settings of the
+    /// gateway, the name of this server for agents, and how it reaches the other servers.
     pub(crate) fn new(
         registry: Arc<Registry>,
         source: Arc<dyn Source>,
@@ -176,6 +176,18 @@ impl Server {
         self.loaded.store(true, Ordering::Release);
     }
 
+    /// Sets whether the cache is loaded, for tests of the start.
+    #[cfg(test)]
+    pub(crate) fn set_loaded_to(&self, is_loaded: bool) {
+        self.loaded.store(is_loaded, Ordering::Release);
+    }
+
+    /// The number of audit records so far, for tests.
+    #[cfg(test)]
+    pub(crate) fn audit_records(&self) -> u64 {
+        self.audit.counts().events
+    }
+
     /// Whether the cache is loaded, with all keys and the whole policy.
     pub(super) fn is_loaded(&self) -> bool {
         self.loaded.load(Ordering::Acquire)
@@ -251,7 +263,7 @@ impl Server {
     }
 
     /// The values of other parts of the server for the metrics.
-    pub(super) fn readings(&self) -> Readings {
+    pub(crate) fn readings(&self) -> Readings {
         let cache = self.registry.cache();
         let objects = cache.resources().iter();
         let audit = self.audit.counts();

@@ -1,6 +1,5 @@
-//! Serves the session of a browser: login, logout, login links, and what it is. The cookie is written here; `stages` reads it.
-
-use std::net::IpAddr;
+//! Serves the session of a browser: login, logout, login links, and the description of the session.
+//! This module writes the cookie, and `stages` reads it.
 
 use http::header::{AUTHORIZATION, HeaderName, SET_COOKIE, USER_AGENT};
 use http::{HeaderValue, StatusCode};
@@ -13,20 +12,20 @@ use postern_meta::options::FieldValidation;
 use postern_meta::status::{ApiError, Status};
 use postern_registry::actions::sessions::{self, Login, NewSession};
 use postern_registry::actions::{command_line, refreshes};
-use postern_registry::permit::Permit;
 use serde::Deserialize as _;
 
-use super::{Outcome, Server, verbs};
-use crate::stages::parse::{AUTHORIZE_PATH, CODE_PATH, Parsed};
-use crate::stages::session_cookie;
-use crate::wire::encode::Negotiated;
-use crate::wire::input::ReceivedBody;
-use crate::wire::respond;
+use super::verbs::{self, VerbRequest};
+use super::{Outcome, Server};
+use postern_http::stages::parse::{AUTHORIZE_PATH, CODE_PATH, Parsed};
+use postern_http::stages::session_cookie;
+use postern_http::wire::encode::Negotiated;
+use postern_http::wire::input::ReceivedBody;
+use postern_http::wire::respond;
 
 /// The maximum length of a recorded `User-Agent`, in characters.
 const MAX_AGENT_CHARS: usize = 256;
 
-/// What a browser removes at a logout: also what pages of the console have stored.
+/// The data that a browser removes at a logout, with the stored data of the console's pages.
 const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 const CLEARED: &str = r#""cache", "cookies", "storage""#;
 
@@ -39,10 +38,10 @@ const PROVIDER_LOGOUT: HeaderName = HeaderName::from_static("x-postern-provider-
 /// 400 for a query; the errors of [`sessions`].
 pub(super) async fn serve(
     server: &Server,
-    address: IpAddr,
-    (parsed, body): (&Parsed, &ReceivedBody),
-    permit: &Permit,
+    request: &VerbRequest,
+    body: &ReceivedBody,
 ) -> Result<Outcome, ApiError> {
+    let VerbRequest { parsed, permit, address, .. } = request;
     let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
     if parsed.uri().query().is_some_and(|query| !query.is_empty()) {
         // Such as a dry run, which would begin or end a session.
@@ -50,7 +49,7 @@ pub(super) async fn serve(
     }
     match permit.target().verb {
         Verb::Create if parsed.path() == AUTHORIZE_PATH => {
-            let status = consent(server, address, (parsed, body), permit).await?;
+            let status = consent(server, request, body).await?;
             let object = command_line::answered(permit, status)?;
             respond::object(&CommandLineConsent, StatusCode::OK, object, negotiated)
                 .map(Outcome::from)
@@ -76,7 +75,7 @@ pub(super) async fn serve(
             Ok(Outcome { response, warnings: Vec::new(), created })
         }
         Verb::Delete => {
-            // What cannot be read does not hold up the logout.
+            // Unreadable data does not block the logout.
             let at_provider = refreshes::provider_session(&server.registry, permit).await;
             let (name, uid) = sessions::end(&server.registry, permit).await?;
             let resource = ConsoleSession.info().group_resource();
@@ -110,10 +109,10 @@ fn sensitive(address: String) -> Option<HeaderValue> {
 /// Describes, allows or denies a login of the command line.
 async fn consent(
     server: &Server,
-    address: IpAddr,
-    (parsed, body): (&Parsed, &ReceivedBody),
-    permit: &Permit,
+    request: &VerbRequest,
+    body: &ReceivedBody,
 ) -> Result<command_line_consent::Status, ApiError> {
+    let VerbRequest { parsed, permit, address, .. } = request;
     if parsed.header(AUTHORIZATION).is_some() {
         // The value of a session is in the cookie of a browser alone.
         let why = "only the console can allow a login of the command line";
@@ -123,7 +122,7 @@ async fn consent(
         verbs::sent_object(parsed, &CommandLineConsent, body, FieldValidation::Strict)?;
     let fields = command_line_consent::Fields::deserialize(&object.fields)
         .map_err(|_| ApiError::bad_request("the body is no CommandLineConsent"))?;
-    server.sso.consent(permit, fields.spec, address).await
+    server.sso.consent(permit, fields.spec, *address).await
 }
 
 /// The browser of a request, without control characters.

@@ -2,6 +2,7 @@
 
 use futures_util::FutureExt as _;
 use http::{HeaderName, HeaderValue, Response};
+use postern_http::wire::respond;
 use postern_kinds::AnyKind as _;
 use postern_kinds::cluster::Cluster;
 use postern_meta::options::GetOptions;
@@ -12,9 +13,9 @@ use postern_tunnel::{AGENT_NAME, CLUSTER_UID, SERVER_NAME, SERVER_VERSION};
 
 use super::Server;
 use super::verbs::VerbRequest;
-use crate::stages::parse::Parsed;
-use crate::wire::body::Body;
-use crate::wire::websocket;
+use postern_http::stages::parse::Parsed;
+use postern_http::wire::body::Body;
+use postern_http::wire::websocket;
 
 /// The version of this server, for the log of agents.
 const VERSION: HeaderValue = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
@@ -48,7 +49,7 @@ pub(super) async fn serve(
     let open = gateway.tunnels().admit(access, agent)?;
     let proxy = gateway.proxy().clone();
     let tunnel = Box::new(move |upgraded| open.serve(proxy, upgraded).boxed());
-    let mut response = websocket::switching_to_tunnel(handshake, tunnel);
+    let mut response = respond::switching_to_tunnel(handshake, tunnel);
     let name = HeaderValue::from_str(gateway.tunnels().server());
     let name = name.map_err(|error| ApiError::internal("the name of the server", error))?;
     response.headers_mut().insert(SERVER_NAME, name);

@@ -1,22 +1,19 @@
 //! The verbs of an authorized request. Each reads the options and the body, runs the operation, and makes the
-//! response.
+//! response. `serve` calls them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{Response, StatusCode, header};
 use postern_flow::OwnerAccount;
 use postern_flow::large::{LARGE_BYTES, LargeWork};
-use postern_kinds::action::{Action, Handler, PartHandler, ServerAction};
-use postern_kinds::audit_event_list::AuditEventList;
-use postern_kinds::connector_test::ConnectorTest;
 use postern_kinds::{AnyKind, Verb};
 use postern_meta::accept::{Offered, PatchType, patch_type};
 use postern_meta::apply::nulls_of;
 use postern_meta::decode::{Decoded, Format, decode};
 use postern_meta::object::{Object, Operation};
 use postern_meta::options::{
-    DeleteOptions, DeletionOf, FieldValidation, GetOptions, ListOptions, Request, WriteKind,
-    WriteOptions, ignored_option_warnings, parameter_warnings,
+    DeleteOptions, DeletionOf, FieldValidation, GetOptions, ListOptions, WriteKind, WriteOptions,
 };
 use postern_meta::patch::{
     apply_json_patch, apply_json_patch_unread, apply_merge_patch, apply_strategic_merge_patch,
@@ -24,21 +21,17 @@ use postern_meta::patch::{
 };
 use postern_meta::status::{ApiError, Status};
 use postern_openapi::v3::SERVED_PATCHES;
-use postern_registry::actions::{self, ActionInput, ActionOutput};
 use postern_registry::admit::{Part, Writing};
 use postern_registry::operations::{self, Applied};
-use postern_registry::permit::{
-    Permit, SELECTABLE_FIELDS, selectable_fields, with_namespace_to_try,
-};
-use postern_registry::registry::EncodedObject;
+use postern_registry::permit::{Permit, selectable_fields, with_namespace_to_try};
 
 use super::owner_warning::{self, leaves_owner_out};
-use super::{Outcome, Server, agent_config, audit_events, tunnel};
-use crate::stages::parse::Parsed;
-use crate::wire::body::Body;
-use crate::wire::encode::Negotiated;
-use crate::wire::input::{self, ReceivedBody, Written};
-use crate::wire::{respond, websocket};
+use super::{Outcome, Server};
+use postern_http::stages::parse::Parsed;
+use postern_http::wire::body::Body;
+use postern_http::wire::encode::Negotiated;
+use postern_http::wire::input::{self, ReceivedBody, Written};
+use postern_http::wire::{respond, websocket};
 
 /// The bytes of YAML above which decoding counts as large work. YAML takes several times as long as JSON.
 const LARGE_YAML_BYTES: usize = 8 * 1024;
@@ -55,6 +48,8 @@ pub(super) struct VerbRequest {
     pub(super) permit: Permit,
     /// The account of the owner of the key.
     pub(super) account: Arc<OwnerAccount>,
+    /// The address of the client.
+    pub(super) address: IpAddr,
 }
 
 impl VerbRequest {
@@ -64,106 +59,24 @@ impl VerbRequest {
     }
 }
 
-/// Serves an authorized request.
-///
-/// # Errors
-/// The error that the client gets.
-pub(super) async fn serve(
-    server: &Server,
-    request: &VerbRequest,
-    body: ReceivedBody,
-) -> Result<Outcome, ApiError> {
-    let VerbRequest { parsed, permit, .. } = request;
-    let mut outcome = serve_verb(server, request, body).await?;
-    // Reads that agents poll have a special parameter.
-    let is_polled = permit
-        .target()
-        .action
-        .is_some_and(|action| matches!(action.handler, Handler::Server(ServerAction::AgentConfig)));
-    match written_by(permit.target().verb) {
-        Some(write) => outcome.warnings.extend(ignored_option_warnings(parsed.query(), write)),
-        None if is_polled => {}
-        None => {
-            let own = part_handler(permit.target().action).map(|handler| handler.parameter);
-            outcome.warnings.extend(parameter_warnings(parsed.query(), own));
-        }
-    }
-    Ok(outcome)
-}
-
-/// The write that a verb is, for its options; `None` for a read.
-fn written_by(verb: Verb) -> Option<Request> {
-    match verb {
-        Verb::Get | Verb::List | Verb::Watch => None,
-        Verb::Create => Some(Request::Create),
-        Verb::Update => Some(Request::Update),
-        Verb::Patch => Some(Request::Patch),
-        Verb::Delete => Some(Request::Delete),
-        Verb::DeleteCollection => Some(Request::DeleteCollection),
-    }
-}
-
-/// The handler of an action that returns one part of an object.
-fn part_handler(action: Option<&'static Action>) -> Option<&'static PartHandler> {
-    match action?.handler {
-        Handler::Part(handler) => Some(handler),
-        _ => None,
-    }
-}
-
-async fn serve_verb(
-    server: &Server,
-    request: &VerbRequest,
-    body: ReceivedBody,
-) -> Result<Outcome, ApiError> {
-    let VerbRequest { parsed, permit, .. } = request;
-    if let Some(action) = permit.target().action {
-        if matches!(action.handler, Handler::Server(ServerAction::AgentConfig)) {
-            return Box::pin(agent_config::serve(server, request)).await.map(Outcome::from);
-        }
-        if matches!(action.handler, Handler::Server(ServerAction::Tunnel)) {
-            return Box::pin(tunnel::serve(server, request)).await.map(Outcome::from);
-        }
-        if matches!(action.handler, Handler::Server(ServerAction::TestConnector)) {
-            return Box::pin(test_connector(server, request)).await.map(Outcome::from);
-        }
-        return Box::pin(act(server, request, action, body)).await;
-    }
-    // The futures of writes are boxed. Otherwise the future of a read would contain room for them, and
-    // each move of the future would copy that room.
-    match permit.target().verb {
-        Verb::Get => get(server, request).await.map(Outcome::from),
-        Verb::List => list(server, request).await,
-        Verb::Watch => watch(server, request).await.map(Outcome::from),
-        Verb::Create => Box::pin(create(server, parsed, permit, body)).await,
-        Verb::Update => Box::pin(replace(server, parsed, permit, Part::Main, body)).await,
-        Verb::Patch => Box::pin(patch(server, parsed, permit, Part::Main, body)).await,
-        Verb::Delete => {
-            // Before the deletion, since it may take the instances along.
-            let warnings = operations::deletion_warnings(&server.registry, permit);
-            let response = Box::pin(delete(server, parsed, permit, body)).await?;
-            Ok(Outcome { warnings, ..response.into() })
-        }
-        Verb::DeleteCollection => {
-            let response = Box::pin(delete_collection(server, request, body)).await?;
-            let warnings = operations::deletion_warnings(&server.registry, permit);
-            Ok(Outcome { warnings, ..response.into() })
-        }
-    }
-}
-
 /// Counts the bytes of a write before the write: a client may disconnect meanwhile. A patch writes the whole
 /// object again.
 pub(super) fn count_write(server: &Server, request: &VerbRequest, body: &[u8]) {
-    let VerbRequest { parsed, permit, account } = request;
+    let VerbRequest { parsed, permit, account, .. } = request;
     let patched = match permit.target().verb {
         Verb::Get | Verb::List | Verb::Watch => return,
-        Verb::Patch => server.registry.stored_bytes(permit),
+        Verb::Patch => stored_bytes(server, permit),
         Verb::Create | Verb::Update | Verb::Delete | Verb::DeleteCollection => 0,
     };
     if parsed.query().get("dryRun").is_none() {
         server.flow.write_rate.count(account, body.len() + patched);
     }
+}
+
+/// The size of the stored object of a permit, in bytes; 0 if there is none. Sessions have no cache, since no object of their
+/// kinds is stored.
+fn stored_bytes(server: &Server, permit: &Permit) -> usize {
+    if permit.kind().info().is_stored() { server.registry.stored_bytes(permit) } else { 0 }
 }
 
 /// The approximate length of the response to a change: that of the sent or the stored object. It is 0 for reads.
@@ -172,7 +85,7 @@ pub(super) fn answer_bytes(server: &Server, permit: &Permit, body: &[u8]) -> usi
         Verb::Get | Verb::List | Verb::Watch => 0,
         Verb::Create => body.len(),
         Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {
-            body.len().max(server.registry.stored_bytes(permit))
+            body.len().max(stored_bytes(server, permit))
         }
     }
 }
@@ -185,14 +98,17 @@ pub(super) fn is_large(server: &Server, request: &VerbRequest, body: &[u8]) -> b
         return false;
     }
     let from = if input::can_be_yaml(parsed) { LARGE_YAML_BYTES } else { LARGE_BYTES };
-    body.len() > from || server.registry.stored_bytes(permit) > LARGE_BYTES
+    body.len() > from || stored_bytes(server, permit) > LARGE_BYTES
 }
 
 fn negotiated_object(server: &Server, parsed: &Parsed) -> Result<Negotiated, ApiError> {
     Negotiated::of(parsed, Offered::Object, server.source.now())
 }
 
-async fn get(server: &Server, request: &VerbRequest) -> Result<Response<Body>, ApiError> {
+pub(super) async fn get(
+    server: &Server,
+    request: &VerbRequest,
+) -> Result<Response<Body>, ApiError> {
     let VerbRequest { parsed, permit, .. } = request;
     let negotiated = negotiated_object(server, parsed)?;
     let options = GetOptions::parse(parsed.query())?;
@@ -210,7 +126,7 @@ async fn get(server: &Server, request: &VerbRequest) -> Result<Response<Body>, A
     respond::object(kind, StatusCode::OK, object, negotiated)
 }
 
-async fn list(server: &Server, request: &VerbRequest) -> Result<Outcome, ApiError> {
+pub(super) async fn list(server: &Server, request: &VerbRequest) -> Result<Outcome, ApiError> {
     let VerbRequest { parsed, permit, .. } = request;
     let negotiated = Negotiated::of(parsed, Offered::List, server.source.now())?;
     let options = ListOptions::parse(parsed.query(), &selectable_fields(permit.kind()))?;
@@ -220,94 +136,11 @@ async fn list(server: &Server, request: &VerbRequest) -> Result<Outcome, ApiErro
     Ok(Outcome { warnings, ..response.into() })
 }
 
-/// Tests a connector, which takes requests to the identity provider.
-async fn test_connector(
+pub(super) async fn watch(
     server: &Server,
     request: &VerbRequest,
 ) -> Result<Response<Body>, ApiError> {
-    let VerbRequest { parsed, permit, .. } = request;
-    let negotiated = negotiated_object(server, parsed)?;
-    // The options have no effect. Invalid ones are rejected all the same.
-    GetOptions::parse(parsed.query())?;
-    let tested = server.sso.test(permit.name()).await?;
-    let object = EncodedObject::with_fields(permit, &ConnectorTest, &tested)?;
-    respond::object(&ConnectorTest, StatusCode::OK, object, negotiated)
-}
-
-/// Serves an action from the kind's table of actions.
-async fn act(
-    server: &Server,
-    request: &VerbRequest,
-    action: &'static Action,
-    body: ReceivedBody,
-) -> Result<Outcome, ApiError> {
-    let VerbRequest { parsed, permit, .. } = request;
-    if matches!(action.handler, Handler::Status) {
-        return match action.verb {
-            Verb::Get => get(server, request).await.map(Outcome::from),
-            Verb::Update => replace(server, parsed, permit, Part::Status, body).await,
-            Verb::Patch => patch(server, parsed, permit, Part::Status, body).await,
-            _ => Err(ApiError::resource_not_served()),
-        };
-    }
-    let lists = matches!(action.response, postern_kinds::action::Response::ListOf(_));
-    let offered = if lists { Offered::List } else { Offered::Object };
-    let negotiated = Negotiated::of(parsed, offered, server.source.now())?;
-    let list = list_options(parsed, lists)?;
-    let writes = action.verb != Verb::Get;
-    if !writes && !lists {
-        // The options have no effect. Invalid ones are rejected all the same.
-        GetOptions::parse(parsed.query())?;
-    }
-    let (mut sent, mut warnings, mut options) = (None, Vec::new(), WriteOptions::default());
-    if writes {
-        options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
-        let kind = action.request.unwrap_or(permit.kind());
-        let (object, of_object) = sent_object(parsed, kind, &body, options.field_validation)?;
-        (sent, warnings) = (Some(object), of_object);
-    }
-    let writing = writing(parsed, &options, Part::Main);
-    if matches!(action.handler, Handler::Server(ServerAction::ReportAuditEvents)) {
-        let object = audit_events::report(server, permit, sent, &writing).await?;
-        let response = respond::object(&AuditEventList, StatusCode::CREATED, object, negotiated)?;
-        return Ok(Outcome { response, warnings, created: None });
-    }
-    let part = match part_handler(Some(action)) {
-        Some(handler) => parsed.query().single(handler.parameter)?,
-        None => None,
-    };
-    let input = ActionInput { body: sent, list: &list, part };
-    match actions::run(&server.registry, permit, action, input, &writing).await? {
-        ActionOutput::List(kind, page) => {
-            let large = request.large_work(server);
-            respond::list(kind, page, negotiated, large).map(Outcome::from)
-        }
-        ActionOutput::Object(kind, object) => {
-            let is_post = action.verb == Verb::Create;
-            let code = if is_post { StatusCode::CREATED } else { StatusCode::OK };
-            // The audit record gets the created object only if it has the kind that the request names.
-            let same = matches!(action.response, postern_kinds::action::Response::Same);
-            let created = object.created().filter(|_| is_post && same).cloned();
-            let response = respond::object(kind, code, object, negotiated)?;
-            Ok(Outcome { response, warnings, created })
-        }
-    }
-}
-
-/// The list options of an action that lists; the defaults for other actions.
-fn list_options(parsed: &Parsed, lists: bool) -> Result<ListOptions, ApiError> {
-    if !lists {
-        return Ok(ListOptions::default());
-    }
-    if parsed.query().flag("watch")?.unwrap_or(false) {
-        let message = "the access keys of one owner cannot be watched: watch ownedaccesskeys";
-        return Err(ApiError::bad_request(message));
-    }
-    ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)
-}
-
-async fn watch(server: &Server, request: &VerbRequest) -> Result<Response<Body>, ApiError> {
-    let VerbRequest { parsed, permit, account } = request;
+    let VerbRequest { parsed, permit, account, .. } = request;
     let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
     let options = ListOptions::parse(parsed.query(), &selectable_fields(permit.kind()))?;
     let handshake = websocket::handshake(parsed)?;
@@ -331,14 +164,14 @@ pub(super) fn sent_object(
 
 /// An object as it is stored, which the client may have sent in another version.
 fn stored(permit: &Permit, object: Object) -> Object {
-    match permit.target().requested().stored_as() {
+    match permit.target().requested().info().stored_as {
         Some(stored) => stored.stored(object),
         None => object,
     }
 }
 
 /// The parameters of a write. If the request has no field manager, the first part of the user agent is used.
-fn writing(parsed: &Parsed, options: &WriteOptions, part: Part) -> Writing {
+pub(super) fn writing(parsed: &Parsed, options: &WriteOptions, part: Part) -> Writing {
     let agent = || {
         let agent = parsed.header(header::USER_AGENT).unwrap_or_default();
         let name = agent.split('/').next().unwrap_or_default().trim();
@@ -353,7 +186,7 @@ fn writing(parsed: &Parsed, options: &WriteOptions, part: Part) -> Writing {
     Writing { manager, operation: Operation::Update, part, dry_run: options.dry_run }
 }
 
-async fn create(
+pub(super) async fn create(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
@@ -373,7 +206,7 @@ async fn create(
     Ok(Outcome { response, warnings, created })
 }
 
-async fn replace(
+pub(super) async fn replace(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
@@ -387,7 +220,7 @@ async fn replace(
     let is_null =
         |name: &&&str| decoded.value["spec"].get(**name).is_some_and(serde_json::Value::is_null);
     let is_ownerless = leaves_owner_out(kind, &decoded.value);
-    let removed: Vec<&str> = kind.kept_fields().iter().filter(is_null).copied().collect();
+    let removed: Vec<&str> = kind.info().kept_fields.iter().filter(is_null).copied().collect();
     let requested = permit.target().requested();
     let (object, mut warnings) =
         input::object_of(requested, decoded, part, options.field_validation)?;
@@ -402,7 +235,7 @@ async fn replace(
     Ok(Outcome { warnings, ..response.into() })
 }
 
-async fn patch(
+pub(super) async fn patch(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
@@ -432,13 +265,13 @@ async fn patch(
     let written = Written { kind: requested, name: permit.name(), part };
     let change = |current: &Object| {
         let current = current.clone();
-        let current = match requested.stored_as() {
+        let current = match requested.info().stored_as {
             Some(stored) => stored.in_version(current, requested).into_value(),
             None => current.into_value(),
         };
         let patched = match patch_type {
             PatchType::Json if is_unread => {
-                apply_json_patch_unread(current, &patch, kind.read_protected())?
+                apply_json_patch_unread(current, &patch, kind.info().read_protected)?
             }
             PatchType::Json => apply_json_patch(current, &patch)?,
             PatchType::Strategic => {
@@ -499,7 +332,7 @@ async fn apply(
     Ok(Outcome { response, warnings, created })
 }
 
-async fn delete(
+pub(super) async fn delete(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
@@ -530,7 +363,7 @@ fn delete_options(
     DeleteOptions::from_body(input::decode_body(parsed, body)?, parsed.query(), of)
 }
 
-async fn delete_collection(
+pub(super) async fn delete_collection(
     server: &Server,
     request: &VerbRequest,
     body: ReceivedBody,

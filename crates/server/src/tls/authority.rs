@@ -50,7 +50,7 @@ impl Authority {
         Ok(Self { certificate: shared.certificate.clone(), is_new: false, key: pair })
     }
 
-    /// What the store keeps.
+    /// The authority as the store keeps it.
     pub(super) fn to_store(&self) -> SharedAuthority {
         let key = SecretText::from(self.key.serialize_pem());
         SharedAuthority { certificate: self.certificate.clone(), key }
@@ -241,7 +241,7 @@ mod tests {
             Self { _directory: directory, dir }
         }
 
-        /// A `Home` whose authority is trusted by the administrator's kubeconfig.
+        /// A `Home` with an authority that the administrator's kubeconfig trusts.
         fn started() -> Self {
             let home = Self::new();
             let trust = open(&home.dir, false).unwrap().certificate;
@@ -310,13 +310,13 @@ mod tests {
         let foreign = read_if_there(&other.dir.ca_certificate()).unwrap().unwrap();
         write_private(&certificate, &foreign).unwrap();
         assert!(home.problem().contains("both files of the same"), "{}", home.problem());
-        // An authority of another server, whose files match each other.
+        // An authority of another server. Its files match each other.
         let foreign_key = read_if_there(&other.dir.ca_key()).unwrap().unwrap();
         write_private(&key, &foreign_key).unwrap();
         assert!(home.problem().contains("is not the certificate authority that"));
         write_private(&home.dir.admin_kubeconfig(), "").unwrap();
         open(&home.dir, true).unwrap();
-        // An authority of no Postern server, whose files match each other.
+        // An authority of no Postern server. Its files match each other.
         let own = KeyPair::generate().unwrap();
         write_private(&key, &own.serialize_pem()).unwrap();
         let mut foreign = params();

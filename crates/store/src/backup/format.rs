@@ -1,5 +1,5 @@
-//! The bytes of a backup: what is written for each entry, and the reader that checks them. No stores
-//! and no seals here: a value is bytes.
+//! The bytes of a backup: how each entry is written, and the reader that checks them. No stores and
+//! no encryption here: a value is bytes.
 //!
 //! Numbers are little-endian. A backup is
 //!
@@ -7,12 +7,12 @@
 //! "postern backup\r\n" │ format (4) │ revision (8) │ created, milliseconds since 1970 (8)
 //! for each key, in byte order:
 //!   'E' │ position, packed (8) │ length of the key (2) │ length of the value (4) │ key │ value
-//! 'T' │ keys (8) │ keys left out (8) │ count of seal keys (2) │ their ids (8 each)
+//! 'T' │ keys (8) │ keys left out (8) │ count of at-rest keys (2) │ their ids (8 each)
 //! SHA-256 of everything before (32)
 //! ```
 //!
 //! The checksum detects accidents. It does not detect a forged file: it needs no key. A forged file
-//! cannot contain values that the seal does not know, but older ones, or fewer.
+//! cannot contain values that the keyring cannot decrypt, but older ones, or fewer.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read};
@@ -88,7 +88,7 @@ impl Encoder {
         self.summary.omitted += keys;
     }
 
-    /// The bytes that the backup ends with, and what it contains.
+    /// The bytes at the end of the backup, and the summary of its contents.
     pub(super) fn finish(mut self) -> (Summary, Vec<u8>) {
         let mut out = vec![TRAILER];
         out.extend_from_slice(&self.summary.entries.to_le_bytes());
@@ -125,9 +125,9 @@ pub(super) struct Decoder<R> {
 
 /// One part of a backup.
 pub(super) enum Part {
-    /// An entry. Its value is sealed.
+    /// An entry. Its value is encrypted.
     Entry(Entry),
-    /// The end. Everything before it is what was written.
+    /// The end. Everything before it is intact.
     End(Summary),
 }
 

@@ -1,8 +1,10 @@
-//! Backups of a sealed store: one file with the state after one revision, and new stores from it.
+//! Backups of an encrypted store: one file with the state after one revision, and new stores from
+//! it.
 //!
-//! `format` is the bytes of the file, `write` makes it from a store, and `restore` verifies it and
-//! makes a store from it, or fills a remote one (`remote`). The values in it are sealed as they are in the database, so that the same
-//! keyring opens them. Where the file comes from and goes to is up to the caller.
+//! `format` has the bytes of the file. `write` makes it from a store. `restore` verifies it and
+//! makes a store from it, or fills a remote one (`remote`). The values in the file are encrypted as
+//! they are in the database, so the same keyring decrypts them. The caller decides where the file
+//! comes from and goes to.
 
 mod format;
 mod remote;
@@ -25,11 +27,11 @@ use crate::{CorruptEntry, Error};
 /// The contents of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// The revision whose state it is.
+    /// The revision of the state in the backup.
     pub revision: u64,
     /// When it was made, by the clock of the machine that made it.
     pub created: SystemTime,
-    /// The keys in it, with the marker of the seal.
+    /// The keys in it, with the marker of the encryption.
     pub entries: u64,
     /// The keys that were left out because their values were corrupt.
     pub omitted: u64,
@@ -90,7 +92,7 @@ pub enum BackupError {
     /// The file has a format that this program does not know.
     #[error("the backup has format {0}, and this program knows format {known}", known = format::VERSION)]
     UnknownFormat(u32),
-    /// The file is not what was written.
+    /// The file is corrupt.
     #[error("the backup is corrupt, and nothing was restored: {0}")]
     CorruptBackup(String),
     /// The keyring does not hold keys that the backup needs.
@@ -103,7 +105,7 @@ pub enum BackupError {
     NoRevisionsLeft(u64),
 }
 
-/// The first corrupt keys with what is wrong with them.
+/// The first corrupt keys with the reason for each.
 fn named(entries: &[CorruptEntry], count: u64) -> String {
     let each = entries.iter().map(|corrupt| format!("{} ({})", corrupt.key, corrupt.reason));
     let mut text = each.collect::<Vec<_>>().join(", ");

@@ -12,7 +12,7 @@ use super::{BackupError, Progress, Summary, io_error};
 use crate::mark::MigrationMark;
 use crate::migrate::{EntrySource, copy_to_remote, survey, verify_remote};
 use crate::seal::Keyring;
-use crate::{Entry, Error, RemoteStore, Result as StoreResult};
+use crate::{Entry, Error, RemoteEngine, Result as StoreResult};
 
 /// The entries that are read at once, and their bytes. The last value may exceed them.
 const PAGE_ENTRIES: usize = 256;
@@ -74,7 +74,7 @@ fn read_page<R: Read>(mut decoder: Decoder<R>) -> Result<BackupPage<R>, BackupEr
 pub async fn restore_remote(
     mut file: File,
     keyring: &Keyring,
-    remote: &RemoteStore,
+    remote: &dyn RemoteEngine,
     options: RestoreOptions,
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Restored, BackupError> {
@@ -86,11 +86,11 @@ pub async fn restore_remote(
     let mut again = entries_of(&file)?;
     survey(&mut again, keyring, remote.limits(), |_| ()).await?.check()?;
     let mark = MigrationMark::of_restore(&summary.checksum);
-    let mut target = remote.begin_target_with(&mark).await?;
+    let mut target = remote.begin_target(&mark).await?;
     let Summary { entries: total, .. } = summary;
     let mut report = |entries| report(Progress { entries, total });
-    copy_to_remote(&mut entries_of(&file)?, &mut target, &mut report).await?;
-    verify_remote(&mut entries_of(&file)?, &target, keyring, &mut report).await?;
+    copy_to_remote(&mut entries_of(&file)?, &mut *target, &mut report).await?;
+    verify_remote(&mut entries_of(&file)?, &*target, keyring, &mut report).await?;
     let revision = target.finish(revision).await?;
     Ok(Restored { summary, revision })
 }

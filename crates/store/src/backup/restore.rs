@@ -1,5 +1,5 @@
-//! The way back from a backup: it is verified as a whole first, and becomes a new store then, whose
-//! history begins behind everything that the lost one may have handed out.
+//! The restore of a backup. The backup is first verified as a whole, and then becomes a new store.
+//! The history of the new store begins after every revision that the lost store may have returned.
 
 use std::io::{BufReader, Read, Seek};
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ const LAST_BEGIN: u64 = limits::REVISION / 2;
 pub struct RestoreOptions {
     /// The time now.
     pub now: SystemTime,
-    /// A revision that is known to have been handed out after the backup; 0 if none is. The restored
-    /// store begins behind it in any case, whatever the clock says.
+    /// A revision that is known to have been handed out after the backup; 0 if none is. The
+    /// restored store always begins after it, independently of the clock.
     pub above: u64,
 }
 
@@ -38,11 +38,11 @@ pub struct Restored {
     pub revision: u64,
 }
 
-/// Reads a backup to its end, and returns what it contains. It needs no key: it does not tell whether
-/// the values open.
+/// Reads a backup to its end, and returns its summary. It needs no key: it does not tell whether
+/// the values can be decrypted.
 ///
 /// # Errors
-/// [`BackupError::CorruptBackup`] when it is not what was written, [`BackupError::NotABackup`] and
+/// [`BackupError::CorruptBackup`] when the backup is corrupt, [`BackupError::NotABackup`] and
 /// [`BackupError::UnknownFormat`] when it is something else.
 pub fn verify(file: &mut impl Read) -> Result<Summary, BackupError> {
     let mut decoder = Decoder::new(BufReader::new(file))?;
@@ -91,13 +91,13 @@ pub fn restore_to(
 /// The file is verified first, before `begin` is called. Then it is read again; nothing is visible
 /// before each value has been opened with the keyring.
 ///
-/// The store begins at the backup's revision, plus [`REVISION_MARGIN`], plus a million for each second
-/// since the backup. No store commits that fast. So its first revision is greater than each that the
-/// lost store can have had, and also greater than each of a store that was restored from the same
-/// backup earlier. Positions of the lost store are then compacted, and watches from them fail: none is
-/// equal to a new one, and none is in the future. Should the clock be wrong, the margin covers twelve
-/// days at that rate, or 35 years at a thousand transactions in a second;
-/// [`RestoreOptions::above`] covers what is known.
+/// The store begins at the backup's revision, plus [`REVISION_MARGIN`], plus a million for each
+/// second since the backup. No store commits that fast. So its first revision is greater than every
+/// possible revision of the lost store. It is also greater than every revision of a store that was
+/// restored from the same backup earlier. Positions of the lost store are then compacted, and
+/// watches from them fail: none is equal to a new one, and none is in the future. If the clock is
+/// wrong, the margin covers twelve days at that rate, or 35 years at a thousand transactions in a
+/// second. [`RestoreOptions::above`] covers the revisions that are known.
 ///
 /// # Errors
 /// Those of [`verify`]; [`BackupError::MissingKeys`] when the keyring does not hold each key that the

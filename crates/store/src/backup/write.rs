@@ -59,16 +59,17 @@ struct EncodedPage {
     corrupt: Vec<CorruptEntry>,
 }
 
-/// Writes a backup of the newest state, and returns what is in it. `report` is called after each page.
+/// Writes a backup of the newest state, and returns its summary. `report` is called after each
+/// page.
 ///
-/// Each value is opened, to be sure that it can be restored; what is written is the sealed value. The
-/// caller has to make the output durable, and to remove it after an error. An output without its end is
-/// no backup: it is refused when it is read.
+/// Each value is decrypted, to be sure that it can be restored; the encrypted value is written. The
+/// caller has to make the output durable, and to remove it after an error. An output without its
+/// end is no backup: it is rejected when it is read.
 ///
 /// # Errors
-/// [`BackupError::CorruptValues`] names the corrupt values, unless they are to be left out. That the
-/// marker of the seal or a wrapped key is corrupt is always an error. [`BackupError::Overtaken`] when the history that is
-/// needed was compacted meanwhile.
+/// [`BackupError::CorruptValues`] names the corrupt values, unless they are to be left out. A
+/// corrupt marker of the encryption, or a corrupt wrapped key, is always an error.
+/// [`BackupError::Overtaken`] when the history that is needed was compacted meanwhile.
 pub async fn write(
     store: &Sealed,
     options: WriteOptions,
@@ -87,7 +88,7 @@ pub async fn write(
             break;
         }
         entries += (page.entries.len() + page.corrupt.len()) as u64;
-        // The keyring of now: values may have been sealed anew since the last page.
+        // The present keyring: values may have been re-encrypted since the last page.
         let keyring = store.keyring();
         let ready = spawn_blocking(move || encode(encoder, &keyring, page)).await;
         let ready = ready.map_err(Error::from)?;

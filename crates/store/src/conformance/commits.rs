@@ -32,7 +32,7 @@ pub async fn gives_each_change_its_index(subject: &impl Subject) {
     }
 }
 
-/// An entry has the position of its key's last change, whatever happens to other keys.
+/// An entry has the position of its key's last change, independently of changes to other keys.
 pub async fn keeps_the_position_with_the_value(subject: &impl Subject) {
     let store = subject.create().await;
     let revision = set(&store, "/a", "1").await;

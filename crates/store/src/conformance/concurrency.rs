@@ -152,8 +152,8 @@ pub async fn compacts_while_writers_write(subject: &impl Subject) {
     assert!(values.iter().all(|(_, value)| *value == (ROUNDS - 1).to_string()));
 }
 
-/// Two clients of one store, each with a watch, take turns on the same keys under conditions: each
-/// increments a counter and keeps a key of its own. Both watches see all writes of both.
+/// Two clients of one store, each with a watch, take turns on the same keys under conditions. Each
+/// increments a counter and keeps its own key. Both watches see all writes of both.
 pub async fn two_clients_see_each_others_writes(subject: &impl Subject) {
     let store = subject.create().await;
     set(&store, "/counter", "0").await;

@@ -26,7 +26,7 @@ pub async fn finds_the_last_change_under_each_prefix(subject: &impl Subject) {
     assert_eq!(last(&store, []).await, []);
 }
 
-/// The last change up to a revision, whatever came after it.
+/// The last change up to a revision, independently of later changes.
 pub async fn knows_the_past_as_it_was(subject: &impl Subject) {
     let store = subject.create().await;
     let first = set(&store, "/a/1", "1").await;
@@ -37,7 +37,7 @@ pub async fn knows_the_past_as_it_was(subject: &impl Subject) {
     }
 }
 
-/// Compaction removes changes, tombstones too, and does not make what is idle look changed.
+/// Compaction removes changes, tombstones too, and does not make an idle prefix look changed.
 pub async fn remembers_last_changes_over_compaction(subject: &impl Subject) {
     let store = subject.create().await;
     let names = prefixes(&["/a/", "/b/", "/none/"]);
@@ -116,8 +116,8 @@ pub async fn counts_what_is_beyond_its_search_as_changed(subject: &impl Subject)
     assert_eq!(last(&store, ["/a/"]).await, [Position::new(first, 0)]);
 }
 
-/// Whatever is written and compacted: no change under a prefix comes after the position that is
-/// returned, and after a compaction that noted it, it is the position of the very last one.
+/// For any writes and compactions, no change under a prefix comes after the position that is
+/// returned. After a compaction that noted the prefix, it is the position of the very last change.
 pub async fn says_of_any_history_what_a_watch_shows(subject: &impl Subject) {
     const PREFIXES: [&str; 4] = ["/p0/", "/p1/", "/p2/", "/p3/"];
     let store = subject.create().await;

@@ -1,4 +1,4 @@
-//! Cases on compaction and on restarts: what is removed, and what is kept.
+//! Cases on compaction and on restarts: which data is removed, and which is kept.
 
 use super::{
     Subject, bytes, commit, delete, events_until, get, listed, put, rewrite, set, text, under,
@@ -118,7 +118,7 @@ pub async fn compacts_in_several_steps(subject: &impl Subject) {
     assert_eq!(text(&store, "/k99").await.as_deref(), Some("19"));
 }
 
-/// Rewriting touches the live value only, and compaction still knows what it superseded.
+/// Rewriting touches the live value only, and compaction still knows the superseded value.
 pub async fn rewrites_under_history(subject: &impl Subject) {
     let store = subject.create().await;
     let first = set(&store, "/a", "1").await;

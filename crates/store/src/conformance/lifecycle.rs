@@ -52,7 +52,7 @@ fn is_unavailable<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::Unavailable(_)))
 }
 
-/// The gate runs once for each commit of a single writer, and not for what is malformed.
+/// The gate runs once for each commit of a single writer, and not for a malformed transaction.
 pub async fn runs_the_gate_before_each_commit(subject: &impl Subject) {
     let store = subject.create().await;
     let first = set(&store, "/a", "1").await;

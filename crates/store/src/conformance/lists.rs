@@ -33,7 +33,7 @@ pub async fn lists_in_byte_order_under_a_prefix(subject: &impl Subject) {
     assert!(listed(&store, under("/d")).await.is_empty());
 }
 
-/// Pages of one list show one state, whatever is written between them.
+/// Pages of one list show one state, even if other writes happen between them.
 pub async fn pages_fit_together_while_writes_go_on(subject: &impl Subject) {
     let store = subject.create().await;
     let expected: Vec<_> =
@@ -79,7 +79,7 @@ pub async fn counts_what_remains(subject: &impl Subject) {
     }
 }
 
-/// A list at a revision shows what was there right after it.
+/// A list at a revision shows the state right after it.
 pub async fn sees_the_past_as_it_was(subject: &impl Subject) {
     let store = subject.create().await;
     let before = store.revision().await.unwrap();

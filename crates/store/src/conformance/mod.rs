@@ -1,11 +1,11 @@
 //! The suite that every engine passes: the contract of [`Store`], clause by clause.
 //!
 //! The tests of an engine define how to create a store ([`Subject`]), and
-//! [`conformance!`](crate::conformance!) turns each case into a test of its own. Cases are in `commits`,
-//! `lists`, `watches`, `history`, `concurrency`, `restored`,
-//! `notes`, `exact_notes` and `lifecycle`; here are the subject and the helpers
-//! that all of them use. Of a new store, cases assume only that it lists no keys: a store that wraps
-//! another one may have taken revisions already.
+//! [`conformance!`](crate::conformance!) turns each case into a separate test. Cases are in
+//! `commits`, `lists`, `watches`, `history`, `concurrency`, `restored`, `notes`, `exact_notes` and
+//! `lifecycle`. The subject and the helpers that all of them use are here. Of a new store, cases
+//! assume only that it lists no keys: a store that wraps another one may have taken revisions
+//! already.
 
 #![expect(
     clippy::unwrap_used,
@@ -15,6 +15,7 @@
 
 pub mod commits;
 pub mod concurrency;
+mod encrypted;
 pub mod exact_notes;
 pub mod history;
 pub mod lifecycle;
@@ -22,6 +23,8 @@ pub mod lists;
 pub mod notes;
 pub mod restored;
 pub mod watches;
+
+pub use self::encrypted::Encrypted;
 
 use std::future::pending;
 use std::sync::Arc;
@@ -48,8 +51,8 @@ pub trait Subject: Send + Sync {
         entries: Vec<Entry>,
     ) -> impl Future<Output = Arc<dyn Store>> + Send;
 
-    /// Closes the store that was created or restored last and opens it again, as after a restart; returns `None`
-    /// for an engine whose data does not outlive the process.
+    /// Closes the store that was created or restored last and opens it again, as after a restart.
+    /// Gives `None` for an engine that keeps its data only as long as the process runs.
     fn reopen(&self, store: Arc<dyn Store>) -> impl Future<Output = Option<Arc<dyn Store>>> + Send;
 }
 
@@ -230,7 +233,7 @@ async fn next_events(watch: &mut dyn Watch, count: usize) -> Vec<Event> {
     events
 }
 
-/// A task that calls `next`, and ends with the watch and what the call returned.
+/// A task that calls `next`, and ends with the watch and the result of the call.
 type WaitingCall = JoinSet<(Box<dyn Watch>, Result<Batch>)>;
 
 /// A task that calls `next`, once the call waits. A batch that should not be there ends it

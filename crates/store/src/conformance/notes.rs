@@ -1,4 +1,5 @@
-//! Cases on what a store knows of its history other than the changes: what has not changed, and what is old.
+//! Cases on the store's knowledge of its history other than the changes: unchanged prefixes, and
+//! the age of history.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +94,7 @@ pub async fn keeps_the_age_over_restarts(subject: &impl Subject) {
     assert_eq!(age(&store, 116 * DAY).await, revisions[1]);
 }
 
-/// Two servers whose clocks differ, and one whose clock goes back and forth by months.
+/// Two servers with different clocks, and a server with a clock that goes back and forth by months.
 pub async fn keeps_the_age_while_clocks_step_and_differ(subject: &impl Subject) {
     for clocks in [[0, 0], [0, 116 * DAY], [3, 0]] {
         let store = subject.create().await;

@@ -63,7 +63,7 @@ pub async fn expires_everything_before_the_restore(subject: &impl Subject) {
     assert_eq!(events_until(watching.as_mut(), BEGIN).await, []);
 }
 
-/// A watch from the restored revision delivers what follows, with the entries that it replaces.
+/// A watch from the restored revision delivers later changes, with the entries that they replace.
 pub async fn delivers_what_follows_the_restore(subject: &impl Subject) {
     let store = restored(subject).await;
     let mut watching = watch(&store, "", Position::end_of(BEGIN)).await;

@@ -136,7 +136,7 @@ impl<'a> Acceptance<'a> {
         }
     }
 
-    /// The packed position of a key's live version; 0 for a key whose row is corrupt, as in lists.
+    /// The packed position of a key's live version; 0 for a key with a corrupt row, as in lists.
     fn live_position(&self, key: &str) -> Result<Option<u64>> {
         if let Some(found) = self.pending(key, |row| row.value.is_some().then_some(row.packed)) {
             return Ok(found);
@@ -174,7 +174,7 @@ impl<'a> Acceptance<'a> {
         })
     }
 
-    /// Refuses to rewrite a value that is corrupt, or whose change is.
+    /// Rejects the rewrite of a value if the value or its change is corrupt.
     fn check_rewrite(&self, key: &str, replaced: &Before) -> Result<Result<()>> {
         if let Some(Err(reason)) = &replaced.value {
             return Ok(Err(corrupt_key(key, *reason)));

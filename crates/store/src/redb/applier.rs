@@ -4,19 +4,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
-use super::committer::{Job, Queue, reply};
-use super::layout::{LogState, Mark};
+use super::applier_handle::{Handle, Outcome, Running, Work};
+use super::layout::LogState;
+use super::queue::{Job, Queue, reply};
 use super::shared::Shared;
+use super::start::Begin;
 use super::wal_group::AcceptedTxn;
 use super::write::{self, Durable, WriteError};
-use crate::published::closed;
 use crate::{Error, Result};
 
 /// Transactions that are written together, at least, unless a reader or the committer waits.
@@ -24,175 +24,10 @@ const TXNS: usize = 1024;
 /// The longest time for which transactions wait for others.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// A request to the applier.
-pub(super) enum Work {
-    /// Writes transactions that are in the log, some time.
-    Apply {
-        /// The transactions.
-        txns: Vec<AcceptedTxn>,
-        /// Where the log goes on after them.
-        mark: Mark,
-    },
-    /// Writes transactions for which the log has no room. They are durable when `done` says so.
-    ApplyDurably {
-        /// The transactions.
-        txns: Vec<AcceptedTxn>,
-        /// Whether they are durable.
-        done: SyncSender<Result<()>>,
-    },
-    /// Writes what is there, so that readers see it.
-    Show,
-    /// Writes what is there, so that the log has room again.
-    Release,
-    /// Performs a task after what is there, and replies to its caller.
-    Perform(Job),
-    /// Writes what is there, and ends.
-    End,
-}
-
-/// The applier, as the committer and readers see it.
-#[derive(Clone)]
-pub(super) struct Handle {
-    work: Sender<Work>,
-    /// The newest revision that readers of the database see.
-    applied: watch::Receiver<u64>,
-    outcome: Arc<(Mutex<Outcome>, Condvar)>,
-    /// Whether a reader has asked for the waiting transactions to be shown, and waits for that.
-    is_asked: Arc<AtomicBool>,
-    is_abandoned: Arc<AtomicBool>,
-}
-
-/// The outcome that the committer has to know.
-#[derive(Debug, Default)]
-struct Outcome {
-    /// The log is done with up to here.
-    released: Option<Mark>,
-    /// Why nothing more is done.
-    failed: Option<Error>,
-    /// Whether something was made durable.
-    is_working: bool,
-}
-
-impl Handle {
-    /// Hands work over. It is lost when the applier has ended: the log has it, or its caller is told.
-    pub(super) fn send(&self, work: Work) {
-        drop(self.work.send(work));
-    }
-
-    /// The newest revision that readers of the database see.
-    pub(super) fn applied(&self) -> u64 {
-        *self.applied.borrow()
-    }
-
-    /// Waits until readers of the database see a revision.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] when that will not be: the database failed, or was closed.
-    pub(super) async fn wait_until_applied(&self, revision: u64) -> Result<()> {
-        if self.applied() >= revision {
-            return Ok(());
-        }
-        if !self.is_asked.swap(true, Ordering::SeqCst) {
-            self.send(Work::Show);
-        }
-        let mut applied = self.applied.clone();
-        let ended = |_| {
-            let reason = self.failure().map_or_else(String::new, |error| format!(": {error}"));
-            Error::Unavailable(format!("the database does not have what was written last{reason}"))
-        };
-        applied.wait_for(|applied| *applied >= revision).await.map(drop).map_err(ended)
-    }
-
-    /// Takes the mark up to which the log is no longer needed, if there is one.
-    pub(super) fn take_released(&self) -> Option<Mark> {
-        self.outcome.0.lock().released.take()
-    }
-
-    /// Waits until more of the log is done with.
-    ///
-    /// # Errors
-    /// Why that will not be.
-    pub(super) fn wait_for_room(&self) -> Result<Mark> {
-        self.send(Work::Release);
-        let (outcome, changed) = &*self.outcome;
-        let mut outcome = outcome.lock();
-        loop {
-            if let Some(error) = &outcome.failed {
-                return Err(error.clone());
-            }
-            if let Some(mark) = outcome.released.take() {
-                return Ok(mark);
-            }
-            changed.wait(&mut outcome);
-        }
-    }
-
-    /// Writes transactions that are not in the log, and waits until they are durable.
-    pub(super) fn apply_durably(&self, txns: Vec<AcceptedTxn>) -> Result<()> {
-        let (done, result) = sync_channel(1);
-        self.send(Work::ApplyDurably { txns, done });
-        let ended = |_| Err(Error::Unavailable("the applier ended before it replied".to_owned()));
-        result.recv().unwrap_or_else(ended)
-    }
-
-    /// An error when nothing more is done.
-    pub(super) fn check(&self) -> Result<()> {
-        self.failure().map_or(Ok(()), Err)
-    }
-
-    /// Whether something was made durable since the database was opened.
-    pub(super) fn is_working(&self) -> bool {
-        self.outcome.0.lock().is_working
-    }
-
-    /// Why nothing more is done, if so.
-    pub(super) fn failure(&self) -> Option<Error> {
-        self.outcome.0.lock().failed.clone()
-    }
-}
-
-/// A running applier.
-pub(super) struct Running {
-    pub(super) handle: Handle,
-    thread: JoinHandle<()>,
-}
-
-impl Running {
-    /// Waits until all is written that was handed over. The database then needs no log.
-    ///
-    /// # Errors
-    /// Why it still needs it.
-    pub(super) fn finish(self) -> Result<()> {
-        self.handle.send(Work::End);
-        if self.thread.join().is_err() {
-            tracing::error!("the applier panicked");
-        }
-        self.handle.check()
-    }
-
-    /// Ends without writing what was handed over: the log has it.
-    pub(super) fn abandon(self) {
-        self.handle.is_abandoned.store(true, Ordering::SeqCst);
-        drop(self.finish());
-    }
-}
-
-/// The state that the applier begins with.
-pub(super) struct Begin {
-    /// The newest revision of the database.
-    pub(super) revision: u64,
-    /// The log that goes with it, and where it goes on.
-    pub(super) log: LogState,
-    /// Whether the database has something that is not durable in it.
-    pub(super) is_undurable: bool,
-    /// Revisions in one segment of history.
-    pub(super) segment_revisions: u64,
-}
-
 /// Starts the applier of an open database.
 ///
 /// # Errors
-/// [`Error::Unavailable`] when there can be no more threads.
+/// [`Error::Unavailable`] if no thread can be created.
 pub(super) fn spawn(shared: Arc<Shared>, queue: Arc<Queue>, begin: &Begin) -> Result<Running> {
     let (sender, work) = channel();
     let (newest, applied) = watch::channel(begin.revision);
@@ -240,9 +75,9 @@ struct Applier {
     waiting: Vec<AcceptedTxn>,
     /// The log; its mark is behind what waits.
     log: LogState,
-    /// When what is not durable has to be.
+    /// When the undurable data in the database must be made durable.
     due: Option<Instant>,
-    /// Whether the database has something that is not durable in it.
+    /// Whether the database has undurable data in it.
     is_undurable: bool,
     segment_revisions: u64,
 }
@@ -303,7 +138,7 @@ impl Applier {
                 applied
             }
             Work::Show => {
-                // Before it is done: who asks from now on may want more.
+                // Before the write: a caller that asks from now on may want newer transactions.
                 self.is_asked.store(false, Ordering::SeqCst);
                 let is_due = self.due.is_some_and(|due| Instant::now() >= due);
                 self.apply(if is_due { Durable::Now } else { Durable::Later })
@@ -361,7 +196,7 @@ impl Applier {
         let result = match (ran, performed) {
             (_, Some(performed)) => performed,
             (Err(error), None) => Err(panicked(error)),
-            (Ok(()), None) => Err(panicked(closed())),
+            (Ok(()), None) => Err(panicked(Error::closed())),
         };
         match result {
             Ok(result) => {
@@ -374,7 +209,8 @@ impl Applier {
                 } else {
                     self.shared.with(write::probe)
                 };
-                // First, so that what the caller asks next finds a database that is being opened again.
+                // First, so that the caller's next call finds a database that is being opened
+                // again.
                 if let Err(error) = &works {
                     self.fail(error.clone());
                 }

@@ -3,32 +3,26 @@
 //! database after a fault and opens it again. `accept` decides about each transaction; the database gets them from
 //! `applier`.
 
+use crate::redb::queue::task_bytes;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-
 use super::accept::Acceptance;
-use super::applier::{self, Begin, Handle, Running, Work};
+use super::applier;
+use super::applier_handle::{Handle, Running, Work};
 use super::file::Opener;
 use super::pending::Rows;
+use super::queue::{Job, Queue, reply};
 use super::read::View;
 use super::shared::Shared;
-use super::start::{self, Start};
+use super::start::{self, Begin, Start};
 use super::tail::Recorded;
 use super::wal::Wal;
 use super::wal_group::{self, AcceptedTxn};
 use super::write::{self, Task, WriteError};
-use crate::check::value_bytes;
-use crate::published::closed;
 use crate::{Error, Result};
 
-/// Tasks that may wait for the committer; more callers wait for room.
-const QUEUE_TASKS: usize = 1024;
-/// KiB of values that may wait for the committer: room for four transactions of the maximum size.
-const QUEUE_KIB: usize = 64 * 1024;
 /// Tasks in one group.
 const GROUP_TASKS: usize = 256;
 /// Bytes of values in one group, so that the log has room for a few of them. The last transaction of the group may
@@ -48,99 +42,6 @@ const QUIET_MAX: Duration = Duration::from_micros(300);
 const REOPEN_WAIT_MIN: Duration = Duration::from_millis(100);
 /// The longest wait between two attempts to open the database again.
 const REOPEN_WAIT_MAX: Duration = Duration::from_secs(5);
-
-/// A task, and where its result goes.
-pub(super) struct Job {
-    pub(super) task: Task,
-    reply: oneshot::Sender<Result<u64>>,
-    /// Its permits in the queue: one task, and its KiB. Released when the job is dropped.
-    _permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
-}
-
-/// The callers' side of the committer's queue.
-pub(super) struct Queue {
-    sender: Mutex<Option<SyncSender<Job>>>,
-    tasks: Arc<Semaphore>,
-    kib: Arc<Semaphore>,
-}
-
-impl Queue {
-    /// Both ends of an empty queue.
-    pub(super) fn new() -> (Self, Receiver<Job>) {
-        let (sender, receiver) = sync_channel(QUEUE_TASKS);
-        let tasks = Arc::new(Semaphore::new(QUEUE_TASKS));
-        let kib = Arc::new(Semaphore::new(QUEUE_KIB));
-        (Self { sender: Mutex::new(Some(sender)), tasks, kib }, receiver)
-    }
-
-    /// Sends a task to the committer and waits for its result.
-    pub(super) async fn run(&self, task: Task) -> Result<u64> {
-        let kib = u32::try_from(task_bytes(&task) / 1024).unwrap_or(u32::MAX);
-        let task_permit = Arc::clone(&self.tasks).acquire_owned().await.map_err(|_| closed())?;
-        let kib = Arc::clone(&self.kib).acquire_many_owned(kib).await.map_err(|_| closed())?;
-        let (reply, result) = oneshot::channel();
-        self.send(Job { task, reply, _permits: (task_permit, kib) })?;
-        result.await.unwrap_or_else(|_| {
-            Err(Error::Unknown("the committer ended before it replied".to_owned()))
-        })
-    }
-
-    /// Asks the committer to check whether the database still works, and does not wait. When the
-    /// queue is full, the committer is going to find out anyway.
-    pub(super) fn request_probe(&self) {
-        let task_permit = Arc::clone(&self.tasks).try_acquire_owned();
-        let kib = Arc::clone(&self.kib).try_acquire_many_owned(0);
-        if let (Ok(task_permit), Ok(kib)) = (task_permit, kib) {
-            let (reply, _) = oneshot::channel();
-            drop(self.send(Job {
-                task: Task::Recover { now: false },
-                reply,
-                _permits: (task_permit, kib),
-            }));
-        }
-    }
-
-    /// Sends a task anew that the database failed before. Its caller is told when that is no longer possible.
-    pub(super) fn put_back(&self, job: Job) {
-        let sender = self.sender.lock();
-        let unsent = match sender.as_ref() {
-            Some(sender) => sender.try_send(job).err().map(|error| match error {
-                TrySendError::Full(job) | TrySendError::Disconnected(job) => job,
-            }),
-            None => Some(job),
-        };
-        if let Some(job) = unsent {
-            reply(job, Err(closed()));
-        }
-    }
-
-    fn send(&self, job: Job) -> Result<()> {
-        match self.sender.lock().as_ref() {
-            None => Err(closed()),
-            // There are as many permits as the channel has room for, so it is never full.
-            Some(sender) => sender.try_send(job).map_err(|error| match error {
-                TrySendError::Full(_) => {
-                    Error::Unavailable("too many transactions are waiting".to_owned())
-                }
-                TrySendError::Disconnected(_) => closed(),
-            }),
-        }
-    }
-
-    /// Closes the queue to new tasks. The committer ends after the tasks that are waiting.
-    pub(super) fn close(&self) {
-        self.sender.lock().take();
-        self.tasks.close();
-        self.kib.close();
-    }
-}
-
-fn task_bytes(task: &Task) -> usize {
-    match task {
-        Task::Commit(txn) => txn.changes.iter().map(value_bytes).sum(),
-        Task::Forget(_) | Task::Age { .. } | Task::Recover { .. } => 0,
-    }
-}
 
 /// Jobs that are committed together.
 struct Group {
@@ -328,7 +229,7 @@ impl Committer {
             gate().map_err(Error::Gated).map_err(not_attempted)?;
         }
         if let Some(Open { applier, .. }) = &self.open {
-            // Before the snapshot is made: what is forgotten here is in it.
+            // Before the snapshot is opened: the snapshot then has all forgotten transactions.
             let applied = applier.handle.applied();
             self.shared.pending.lock().forget(applied);
         }
@@ -348,7 +249,7 @@ impl Committer {
         accepted.map_err(not_attempted)
     }
 
-    /// Refuses what the database may have no room for later, when it is acknowledged.
+    /// Rejects a group if the database may have no room for it later, after it is acknowledged.
     fn check_room(&self) -> Result<()> {
         match (self.opener.space.free)() {
             Some(free) if free < RESERVE_BYTES => Err(Error::Unavailable(format!(
@@ -371,7 +272,8 @@ impl Committer {
             return Ok(results);
         }
         let not_attempted = |error| WriteError { error, commit_attempted: false };
-        let Open { wal, applier } = self.open.as_mut().ok_or_else(closed).map_err(not_attempted)?;
+        let Open { wal, applier } =
+            self.open.as_mut().ok_or_else(Error::closed).map_err(not_attempted)?;
         if append(wal, &applier.handle, &wal_group::encode(&txns))? {
             self.shared.pending.lock().extend(revision, rows);
             applier.handle.send(Work::Apply { txns, mark: wal.next() });
@@ -395,7 +297,7 @@ impl Committer {
         if let Some(Open { applier, .. }) = &self.open {
             applier.handle.send(Work::Perform(job));
         } else {
-            let error = self.shared.with(|_| Ok(())).err().unwrap_or_else(closed);
+            let error = self.shared.with(|_| Ok(())).err().unwrap_or_else(Error::closed);
             reply(job, Err(error));
         }
     }
@@ -434,7 +336,7 @@ impl Committer {
         self.fault_wait = (self.fault_wait * 2).clamp(REOPEN_WAIT_MIN, REOPEN_WAIT_MAX);
     }
 
-    /// Closes the database for a reason. The log has what the database does not.
+    /// Closes the database for a reason. The log has everything that the database lacks.
     fn close_with(&mut self, reason: String) {
         self.opener.fault.set();
         if let Some(Open { applier, .. }) = self.open.take() {
@@ -444,7 +346,8 @@ impl Committer {
             applier.abandon();
         }
         self.shared.fail(reason);
-        // Not before: who reads must learn from it that the database may not have everything.
+        // Not before: a reader must learn from the applier that the database may not have
+        // everything.
         self.shared.set_applier(None);
     }
 
@@ -480,13 +383,14 @@ impl Committer {
 }
 
 impl Drop for Committer {
-    /// Closes the database. Unless all is written already, the log has what is not.
+    /// Closes the database. The log has the transactions that are not in the database yet.
     fn drop(&mut self) {
         if let Some(Open { applier, .. }) = self.open.take() {
             applier.abandon();
         }
         self.shared.close();
-        // Not before: who reads must learn from it that the database may not have everything.
+        // Not before: a reader must learn from the applier that the database may not have
+        // everything.
         self.shared.set_applier(None);
     }
 }
@@ -506,10 +410,4 @@ fn append(wal: &mut Wal, applier: &Handle, bytes: &[u8]) -> std::result::Result<
     }
     wal.release(applier.wait_for_room().map_err(not_attempted)?);
     wal.append(bytes).map_err(attempted)
-}
-
-/// Sends the result of a job to its caller.
-pub(super) fn reply(job: Job, result: Result<u64>) {
-    // Sending fails when the caller no longer waits.
-    drop(job.reply.send(result));
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The mark. Clones are the same one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FaultMark {
-    /// Its place; none for what is in no file.
+    /// The path of the mark; `None` for a database that is in no file.
     path: Option<PathBuf>,
     /// Whether it was set by this process: a disk that fails may not take the file.
     is_set: Arc<AtomicBool>,

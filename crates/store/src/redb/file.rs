@@ -312,9 +312,9 @@ fn directory(path: &Path) -> PathBuf {
     }
 }
 
-/// Writes out what can be written. After a fault of the disk, drops the file from the kernel's page cache, so
-/// that the next reads return what is on the disk. The kernel is free to ignore that advice, so a failure of
-/// that call is not an error here.
+/// Syncs the file, and reads it ahead. After a fault of the disk, drops the file from the kernel's
+/// page cache, so that the next reads return the data on the disk. The kernel is free to ignore
+/// that advice, so a failure of that call is not an error here.
 fn sync_and_read_ahead(file: &File, fault: &FaultMark) -> io::Result<()> {
     let synced = file.sync_data();
     if synced.is_err() {

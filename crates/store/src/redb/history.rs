@@ -12,7 +12,7 @@ use crate::cursor::{Cursor, EventsPage};
 use crate::last_change::{ChangeCollector, NotedChanges, Search};
 use crate::{Batch, Entry, Event, Events, Position, Replaced, Result};
 
-/// Changes that one read of history looks at before it returns what it has.
+/// Changes that one read of history examines at most before it returns the events it has found.
 const HISTORY_CHANGES: usize = 4096;
 /// Bytes of values that one read of history collects before it stops at the next revision.
 const HISTORY_BYTES: usize = 8 * 1024 * 1024;
@@ -227,7 +227,7 @@ impl View {
         Ok(())
     }
 
-    /// The event of a change that a cursor covers, and whether what it replaced is intact.
+    /// The event of a change that a cursor covers, and whether the replaced value is intact.
     fn event(
         &self,
         cursor: &Cursor,

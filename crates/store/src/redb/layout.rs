@@ -1,20 +1,21 @@
-//! The layout of the database file: its tables, and the bytes of what is in them. No transactions here.
+//! The layout of the database file: its tables, and the bytes of their contents. No transactions
+//! here.
 //!
-//! `live` has each key with its newest version. History is in segments: tables of their own, each with the
-//! changes of some consecutive revisions, so that forgetting is dropping a table. A change has its value,
-//! and the value that it replaced where that one's change is in an earlier segment: so a segment never
-//! needs an older one.
+//! `live` has each key with its newest version. History is in segments: separate tables, each with
+//! the changes of some consecutive revisions, so that forgetting is dropping a table. A change has
+//! its value. It also has the value that it replaced, if that value's change is in an earlier
+//! segment. So a segment never needs an older one.
 //!
-//! Everything carries checksums of its own. redb has checksums too, but verifies them only when
-//! it repairs a file, while the contract demands that corruption is reported on every read. Heads and values
-//! have one each, so that a watch can skip a corrupt value that its prefix does not cover. The sum of the
-//! heads' checksums of a table is recorded, so that nothing can be missing from it, or be older than it
-//! should be, without being noticed at the start.
+//! Everything carries its own checksums. redb has checksums too, but verifies them only when it
+//! repairs a file, while the contract demands that corruption is reported on every read. Heads and
+//! values have one each, so that a watch can skip a corrupt value that its prefix does not cover.
+//! The sum of the heads' checksums of a table is recorded. So the start notices if a table lacks
+//! anything, or if any of its contents are too old.
 
 use ::redb::TableDefinition;
 use twox_hash::xxhash3_64::Hasher;
 
-/// All keys that exist, and those whose deletion is kept in history: key to row.
+/// All existing keys, and the deleted keys that are still in history: key to row.
 pub(super) const LIVE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("live");
 /// The segments of history: first revision to the sum of its records' heads, see [`encode_sum`]. That of
 /// the newest segment is in [`State`].
@@ -50,7 +51,7 @@ pub(super) const TOMBSTONE: u8 = 0x5A;
 
 /// The length of a checksum.
 pub(super) const CHECK_BYTES: usize = 8;
-/// In place of a position in the checksum of what has none. Revisions start at 1.
+/// In place of a position in the checksum of data without a position. Revisions start at 1.
 const NO_POSITION: u64 = 0;
 /// The length of a row's head: mark, position, checksum.
 const ROW_HEAD_BYTES: usize = 1 + 8 + CHECK_BYTES;
@@ -95,8 +96,8 @@ pub(super) struct State {
     pub(super) segment_sum: u64,
     /// The bytes of its records.
     pub(super) segment_bytes: u64,
-    /// Rows that did not say what they added to `live` when they were replaced: unless this is 0, the
-    /// next start adds it up anew.
+    /// Rows with an unknown share of the sum of `live` that were replaced. Unless this is 0, the
+    /// next start computes the sum again.
     pub(super) unsummed: u64,
     /// The log that goes with the database.
     pub(super) log: LogState,
@@ -174,7 +175,7 @@ impl State {
         with_checksum(all.flat_map(u64::to_le_bytes).collect())
     }
 
-    /// The state; none for bytes that are not what was written.
+    /// The state; `None` if the bytes are corrupt.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = without_checksum(bytes)?;
         let (numbers, []) = bytes.as_chunks::<8>() else { return None };
@@ -218,8 +219,8 @@ pub(super) struct Row<'a> {
     pub(super) body: Body<'a>,
 }
 
-/// The bytes of a row, and what it adds to the sum of its table. The head is there twice, so that a key
-/// can be replaced and deleted when one of the two is corrupt.
+/// The bytes of a row, and its share of the sum of its table. The head is there twice, so that a
+/// key can be replaced and deleted when one of the two is corrupt.
 pub(super) fn encode_row(key: &str, mark: u8, packed: u64, body: &[u8]) -> (Vec<u8>, u64) {
     let (head, sum) = row_head(key.as_bytes(), mark, packed);
     let mut out = Vec::with_capacity(body.len() + 2 * ROW_HEAD_BYTES);
@@ -325,8 +326,8 @@ pub(super) struct Record<'a> {
     pub(super) body: Body<'a>,
 }
 
-/// The bytes of a record, and what it adds to the sum of its segment. `replaced` and `body` are
-/// values with their checksums.
+/// The bytes of a record, and its share of the sum of its segment. `replaced` and `body` are values
+/// with their checksums.
 pub(super) fn encode_record(
     packed: u64,
     head: Head<'_>,
@@ -424,7 +425,7 @@ pub(super) fn encode_sum(first: u64, sum: u64) -> Vec<u8> {
     encode_value(first, &sum.to_le_bytes())
 }
 
-/// The sum of a segment; none for bytes that are not what was written.
+/// The sum of a segment; `None` if the bytes are corrupt.
 pub(super) fn decode_sum(first: u64, bytes: &[u8]) -> Option<u64> {
     let sum = Body::new(first, bytes).check().ok()?;
     sum.try_into().ok().map(u64::from_le_bytes)

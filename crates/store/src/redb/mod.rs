@@ -4,14 +4,15 @@
 //! callers, in the write-ahead log. A second one writes them to the database. Here are the store itself, its
 //! opening and its closing. The parts are:
 //!
-//! - `committer`: the first thread, and `accept`: what it decides,
+//! - `committer`: the first thread, and `accept`: its decisions,
 //! - `wal`: the file of the write-ahead log, and `wal_group`: the bytes of its groups,
-//! - `pending`: what the database does not have yet,
-//! - `applier`: the second thread, and `write`: what it writes,
-//! - `read`, `history`, `watch` and `tail`: what callers read,
-//! - `layout`: the bytes in the database, and `notes`: the bytes of what is known of history,
-//! - `file`: creation and opening, `start`: what happens before it is used, and `restore`: creation from entries,
-//! - `verify`: the check of all that is stored, and `scan`: the parallel walk,
+//! - `pending`: the changes that the database does not have yet,
+//! - `applier`: the second thread, and `write`: its writes,
+//! - `read`, `history`, `watch` and `tail`: the reads of callers,
+//! - `layout`: the bytes in the database, and `notes`: the bytes of the notes on history,
+//! - `file`: creation and opening, `start`: the steps before it is used,
+//! - `restore`: creation from entries,
+//! - `verify`: the check of all stored data, and `scan`: the parallel walk,
 //! - `fault_mark`: whether the disk has failed,
 //! - `shared`: the state that all of them share.
 
@@ -26,10 +27,11 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
-use self::committer::{Committer, Queue, RESERVE_BYTES};
+use self::committer::{Committer, RESERVE_BYTES};
 pub use self::file::log_path;
 use self::file::{Opener, Space};
 use self::history::Forgetting;
+use self::queue::Queue;
 use self::read::View;
 pub(crate) use self::read::is_in_use;
 pub use self::restore::RedbRestore;
@@ -46,6 +48,7 @@ use crate::{
 
 mod accept;
 mod applier;
+mod applier_handle;
 mod committer;
 mod fault_mark;
 mod file;
@@ -53,6 +56,7 @@ mod history;
 mod layout;
 mod notes;
 mod pending;
+mod queue;
 mod read;
 mod restore;
 mod scan;
@@ -68,7 +72,7 @@ mod write;
 /// A store on one file.
 ///
 /// After a fault of the disk it returns [`Error::Unavailable`], closes the file, and opens it again
-/// as soon as that works; what was acknowledged is there then.
+/// as soon as that works. All acknowledged changes are present then.
 ///
 /// Dropping it does what [`Store::close`] does, and blocks meanwhile.
 pub struct Redb {
@@ -123,7 +127,7 @@ impl Redb {
         self.probe_if_unavailable(self.shared.read(run))
     }
 
-    /// Finds out what the next step of a compaction is, while others commit.
+    /// The next step of a compaction. Others can commit while it is computed.
     async fn next_forgetting(
         &self,
         revision: u64,
@@ -154,7 +158,7 @@ impl Redb {
         Ok(read)
     }
 
-    /// Waits until snapshots have what is acknowledged.
+    /// Waits until snapshots have all acknowledged changes.
     async fn catch_up(&self) -> Result<()> {
         self.probe_if_unavailable(self.shared.catch_up().await)
     }
@@ -218,7 +222,7 @@ impl Store for Redb {
             Some(row) => Ok(Snapshot { value: row.entry(key), revision }),
             None => view.get(key),
         })?;
-        // Nothing else has changed the key up to the revision of what is pending.
+        // Nothing else has changed the key up to the revision of the pending change.
         let found = Snapshot { revision: found.revision.max(revision), ..found };
         self.shared.wait_until_published(found.revision).await;
         Ok(found)
@@ -265,7 +269,8 @@ impl Store for Redb {
     async fn next_events(&self, prefix: &str, after: Position, until: Position) -> Result<Events> {
         let cursor = Cursor::new(prefix, after);
         let read = self.read_events(&cursor, until).await?;
-        // Only a caller that has everything that a snapshot has waits for what was acknowledged since.
+        // Only a caller that already has all changes of a snapshot waits for newer acknowledged
+        // ones.
         if !read.events.is_empty() || read.through > after {
             return Ok(read);
         }

@@ -1,6 +1,6 @@
-//! The bytes of what is known of history other than its changes: its age, and the last changes. Notes that do
-//! not have their checksum are as good as none: history is then kept longer, and what is not known counts
-//! as changed.
+//! The bytes of the notes on history other than its changes: its age, and the last changes. Notes
+//! without their checksum count as missing: history is then kept longer, and an unknown last change
+//! counts as a change.
 
 use super::layout::{with_checksum, without_checksum};
 use crate::Epoch;
@@ -12,7 +12,7 @@ pub(super) fn encode_ages(ages: &Ages) -> Vec<u8> {
     with_checksum(ages.encode())
 }
 
-/// The age of history; none for bytes that are not what was written.
+/// The age of history; `None` if the bytes are corrupt.
 pub(super) fn decode_ages(bytes: &[u8]) -> Option<Ages> {
     Ages::decode(without_checksum(bytes)?)
 }
@@ -28,7 +28,7 @@ pub(super) fn encode_last_changes(noted: &NotedChanges) -> Vec<u8> {
     with_checksum(out)
 }
 
-/// The last changes; none for bytes that are not what was written.
+/// The last changes; `None` if the bytes are corrupt.
 pub(super) fn decode_last_changes(bytes: &[u8]) -> Option<NotedChanges> {
     let mut rest = without_checksum(bytes)?;
     let mut noted = NotedChanges { compacted: number(&mut rest)?, last: Vec::new() };
@@ -48,7 +48,7 @@ pub(super) fn encode_epoch(epoch: Epoch) -> Vec<u8> {
     with_checksum(numbers.into_iter().flat_map(u64::to_le_bytes).collect())
 }
 
-/// The epoch; none for bytes that are not what was written.
+/// The epoch; `None` if the bytes are corrupt.
 pub(super) fn decode_epoch(bytes: &[u8]) -> Option<Epoch> {
     let mut rest = without_checksum(bytes)?;
     let number = u32::try_from(number(&mut rest)?).ok()?;

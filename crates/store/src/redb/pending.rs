@@ -61,7 +61,7 @@ impl Pending {
         self.rows.extend(rows.into_iter().map(|(key, row)| (key, (revision, row))));
     }
 
-    /// Forgets what the database has: all up to a revision.
+    /// Forgets all transactions up to a revision, which the database has.
     pub(super) fn forget(&mut self, applied: u64) {
         while self.order.front().is_some_and(|(revision, _)| *revision <= applied) {
             let Some((revision, keys)) = self.order.pop_front() else { break };

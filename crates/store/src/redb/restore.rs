@@ -27,8 +27,8 @@ pub struct RedbRestore {
 }
 
 impl RedbRestore {
-    /// Begins a database at a path, readable for its owner only, whose newest revision is to be the
-    /// given one.
+    /// Begins a database at a path, readable for its owner only. The given revision becomes its
+    /// newest one.
     ///
     /// # Errors
     /// [`Error::Unavailable`](crate::Error::Unavailable) when there is a file already, or it cannot be

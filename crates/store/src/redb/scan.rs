@@ -1,6 +1,6 @@
-//! Walks over all keys with several threads. A start walks over all rows in key order, and others look up what it has
-//! found ([`super::verify`]). From that it is known where the keys can be split into ranges, which a scan works on at the
-//! same time.
+//! Walks over all keys with several threads. A start walks over all rows in key order, and other
+//! threads look up the keys that it has found ([`super::verify`]). The start also finds keys that
+//! split the rows into ranges. A scan works on these ranges at the same time.
 
 use std::num::NonZero;
 use std::ops::Bound;
@@ -65,7 +65,7 @@ struct Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Works until there are no more items. After a failure, of whichever thread, items are only taken.
+    /// Works until no items are left. After a failure in any thread, items are only taken.
     fn work(&self, work: &impl Fn(T) -> Result<()>) -> Result<()> {
         let mut outcome = Ok(());
         while let Some(item) = self.next() {

@@ -1,5 +1,5 @@
-//! The state that the threads and the callers share: the open database, what it does not have yet, the tail of
-//! history, and the newest revision. Only the applier writes to the database.
+//! The state that the threads and the callers share: the open database, the changes that it lacks,
+//! the tail of history, and the newest revision. Only the applier writes to the database.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
@@ -9,13 +9,13 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use super::applier::Handle;
+use super::applier_handle::Handle;
 use super::pending::Pending;
 use super::read::{View, corrupt_database};
 use super::tail::{Recorded, Tail};
 use crate::contract::Gate;
 use crate::figures::CommitCounters;
-use crate::published::{Published, closed};
+use crate::published::Published;
 use crate::types::{Error, Result};
 
 /// The state of the database.
@@ -67,7 +67,7 @@ impl Shared {
         match &*self.database.read() {
             DatabaseState::Open(database) => catch_panic(|| run(database)),
             DatabaseState::Failed(reason) => Err(Error::Unavailable(reason.clone())),
-            DatabaseState::Closed => Err(closed()),
+            DatabaseState::Closed => Err(Error::closed()),
         }
     }
 
@@ -81,7 +81,7 @@ impl Shared {
         self.applier.read().as_ref().map(Handle::applied)
     }
 
-    /// Waits until snapshots have what is acknowledged.
+    /// Waits until snapshots have all acknowledged changes.
     ///
     /// # Errors
     /// As for [`Handle::wait_until_applied`].
@@ -95,7 +95,8 @@ impl Shared {
         }
     }
 
-    /// Runs a function on a snapshot, which may not have what was acknowledged last: see [`Shared::catch_up`].
+    /// Runs a function on a snapshot, which may lack the last acknowledged changes: see
+    /// [`Shared::catch_up`].
     pub(super) fn read<T>(&self, run: impl FnOnce(&View) -> Result<T>) -> Result<T> {
         self.with(|database| run(&View::open(database)?))
     }
@@ -121,7 +122,7 @@ impl Shared {
         self.tail.lock().after(revision)
     }
 
-    /// A receiver for what is published.
+    /// A receiver for the published revisions.
     pub(super) fn subscribe(&self) -> watch::Receiver<Published> {
         self.published.subscribe()
     }
@@ -137,8 +138,8 @@ impl Shared {
         self.published.send_modify(|published| published.revision = revision);
     }
 
-    /// Uses a database that was opened again, with its newest revision. The watches read from it what
-    /// they may have missed.
+    /// Uses a database that was opened again, with its newest revision. The watches read from it the
+    /// changes that they may have missed.
     pub(super) fn replace(&self, database: Database, revision: u64) {
         *self.database.write() = DatabaseState::Open(database);
         *self.pending.lock() = Pending::new(revision);
@@ -171,10 +172,10 @@ impl Shared {
 
 /// Runs a function in which redb may panic, and turns a panic into an error.
 ///
-/// redb trusts the structure of its pages, and some kinds of corruption make it panic where it could
-/// have returned an error. There is no way to detect them beforehand. The panic leaves no state of
-/// ours half changed: shared state changes only after redb has returned. (A program that is built to
-/// abort on panics ends. That is safe as well: what was acknowledged is on the disk.)
+/// redb trusts the structure of its pages, and some kinds of corruption make it panic where it
+/// could have returned an error. There is no way to detect them beforehand. The panic leaves none
+/// of our state half changed: shared state changes only after redb has returned. (A program that is
+/// built to abort on panics ends. That is safe as well: acknowledged changes are on the disk.)
 pub(super) fn catch_panic<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         Err(corrupt_database("the database file is corrupt: its engine failed a check of its own"))

@@ -19,8 +19,8 @@ const LOOKUPS: usize = 512;
 /// The result of the walk over all keys.
 #[derive(Debug, Default)]
 pub(super) struct Verification {
-    /// The sum of all rows where it has to be recorded anew: when rows were replaced that did not say what they
-    /// added to it.
+    /// The sum of all rows, if it has to be recorded again, because rows with an unknown share of
+    /// the sum were replaced.
     pub(super) sum: Option<u64>,
     /// Keys in order that split all of them into ranges of similar size, for [`View::scan`].
     pub(super) splits: Vec<Bytes>,
@@ -193,7 +193,8 @@ fn verify_segment(view: &View, segments: &[u64], number: usize) -> Result<()> {
         return Err(inconsistent("a table does not have the length that it records"));
     }
     match view.recorded_sum(first)? {
-        // Nothing else is wrong, and a start must not fail for what can only be compared.
+        // Nothing else is wrong, and a start must not fail because of a value that is only
+        // compared.
         None => tracing::warn!(first, "the sum of a part of history is corrupt"),
         Some(recorded) if !corrupt && recorded != sum => {
             return Err(inconsistent("its history is not the one that was written"));
@@ -211,7 +212,7 @@ fn check_found(segment: &Segment, packed: u64) -> Result<()> {
     }
 }
 
-/// The error for a database that cannot be what was written.
+/// The error for a database that cannot be intact.
 pub(super) fn inconsistent(how: &str) -> crate::Error {
     corrupt_database(format!("the database file is corrupt: {how}; restore it from a copy"))
 }
@@ -369,7 +370,7 @@ mod tests {
         let put = Change::Put { key: "/k30".into(), value };
         assert_eq!(commit("/k30", put).await.unwrap(), 5);
         assert_eq!(commit("/k31", Change::Delete { key: "/k31".into() }).await.unwrap(), 6);
-        // It is not known what they were before.
+        // The earlier values of these keys are not known.
         assert_eq!(listed(&store, 4).await.1.len(), 3);
         store.close().await;
         for _ in 0..2 {

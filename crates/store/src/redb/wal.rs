@@ -216,7 +216,8 @@ impl Wal {
         Err(refused("it is older than the database, or corrupt"))
     }
 
-    /// The bytes of the next group; `None` when it is not there, or a part of it was not written.
+    /// The bytes of the next group; `None` if it does not exist, or if a part of it was not
+    /// written.
     fn read_next(&mut self) -> Result<Option<Vec<u8>>> {
         for offset in [self.next.offset, BEGIN] {
             if offset + BEGIN > self.length {
@@ -494,7 +495,8 @@ mod tests {
             let torn = Memory(Arc::new(Mutex::new(torn)));
             let (mut wal, all) = read(&torn, Mark::START).unwrap();
             assert_eq!((all.len(), wal.next()), (4, next), "{kept:b}");
-            // Nothing of it is taken for a part of what comes now, if that is torn as well.
+            // No part of the torn group is taken for a part of the next one, if that is torn as
+            // well.
             assert_eq!(*torn.0.lock(), before, "{kept:b}");
             wal.append(&[8; 3000]).unwrap();
             assert_eq!(read(&torn, Mark::START).unwrap().1[4], [8; 3000]);

@@ -30,7 +30,7 @@ pub(super) enum Kind {
     Rewrite,
 }
 
-/// A change of a transaction whose conditions held.
+/// A change of a transaction that passed its conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Accepted {
     /// Its effect.
@@ -41,7 +41,7 @@ pub(super) struct Accepted {
     pub(super) body: Bytes,
 }
 
-/// A transaction whose conditions held.
+/// A transaction that passed its conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AcceptedTxn {
     /// Its revision.
@@ -85,8 +85,8 @@ pub(super) fn encode(txns: &[AcceptedTxn]) -> Vec<u8> {
 /// The transactions of a group, the first of which must have a revision.
 ///
 /// # Errors
-/// [`crate::Error::Corrupt`] when its structure is not what was written, and when it is not the group that comes
-/// next. Values are not checked.
+/// [`crate::Error::Corrupt`] if its structure is corrupt, or if it is not the next group. Values
+/// are not checked.
 pub(super) fn decode(bytes: &[u8], next: u64) -> Result<Vec<AcceptedTxn>> {
     let corrupt = || {
         corrupt_database(

@@ -22,8 +22,8 @@ pub(super) struct RedbWatch {
     cursor: Cursor,
     /// Read, and not yet delivered. Bounded by what one read of the tail or the file returns.
     ready: VecDeque<Batch>,
-    /// The read of the file that is under way, or done. It begins where `cursor` is, and nothing else is read until
-    /// it is taken: a caller who does not wait for it finds it later.
+    /// The read of the file that is under way, or done. It begins where `cursor` is, and nothing
+    /// else is read until it is taken: a caller that stops waiting for it finds it later.
     reading: Option<JoinHandle<Result<Vec<Batch>>>>,
 }
 

@@ -64,7 +64,7 @@ impl WriteError {
     }
 }
 
-/// Whether what is written is durable when its commit returns.
+/// Whether the written data is durable when its commit returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Durable {
     /// It is.
@@ -152,7 +152,7 @@ pub(super) fn finish_restore(database: &Database, revision: u64) -> Result<()> {
     })
 }
 
-/// Records what the rows of all keys add up to.
+/// Records the sum of the rows of all keys.
 pub(super) fn record_sum(database: &Database, live: u64) -> Result<()> {
     commit_durably(database, |tables| {
         (tables.state.live, tables.state.unsummed) = (live, 0);
@@ -181,7 +181,8 @@ pub(super) fn apply(
     for txn in txns {
         tables.apply(txn)?;
     }
-    // Each commit says what it has, also one that is not durable: redb makes it durable when it is closed.
+    // Each commit records its mark, also one that is not durable: redb makes it durable when it is
+    // closed.
     tables.state.log.mark = mark;
     tables.finish()?;
     transaction.commit().map_err(engine_error)
@@ -276,7 +277,7 @@ impl<'t> Tables<'t> {
         Ok(Self { live, newest: None, state, segment_revisions, transaction })
     }
 
-    /// Writes what is true of the database as a whole.
+    /// Writes the state of the database as a whole.
     pub(super) fn finish(self) -> Result<()> {
         let mut table = self.transaction.open_table(STATE).map_err(engine_error)?;
         let bytes = self.state.encode();
@@ -468,7 +469,8 @@ impl<'t> Tables<'t> {
         for item in segments.range(..=compacted).map_err(engine_error)? {
             firsts.push(item.map_err(engine_error)?.0.value());
         }
-        // The last of them goes only if the next one begins right after what is compacted.
+        // The last of them is removed only if the next one begins right after the compacted
+        // revision.
         let next = segments.range(compacted + 1..).map_err(engine_error)?.next();
         let next = next.transpose().map_err(engine_error)?.map(|(first, _)| first.value());
         if next.unwrap_or(self.state.revision + 1) != compacted + 1 {

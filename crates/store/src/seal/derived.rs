@@ -1,7 +1,8 @@
-//! The ciphers of one at-rest key. Each is derived from the seed and a salt, and seals a limited number of values.
+//! The ciphers of one at-rest key. Each is derived from the seed and a salt, and encrypts a limited
+//! number of values.
 //!
-//! A derivation costs more than the encryption of a usual value. So a process seals many values with one derived key,
-//! and keeps the derived keys with which it has opened values.
+//! A derivation costs more than the encryption of a usual value. So a process encrypts many values
+//! with one derived key, and keeps the derived keys with which it has decrypted values.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,13 +15,13 @@ use aws_lc_rs::rand;
 use parking_lot::{Mutex, RwLock};
 use zeroize::Zeroizing;
 
-use super::keyring::{HkdfLength, KeyId};
+use super::key_id::{HkdfLength, KeyId};
 
 /// Bytes of the salt of a derived key. With 160 random bits, no number of processes makes a repetition likely.
 pub(super) const SALT_BYTES: usize = 20;
 
-/// The values that are sealed with one derived key. Each has a random nonce of 96 bits, so two nonces of one key are
-/// equal with a probability of at most 2⁻⁶⁵.
+/// The number of values that are encrypted with one derived key. Each has a random nonce of 96
+/// bits, so two nonces of one key are equal with a probability of at most 2⁻⁶⁵.
 const VALUES_PER_SALT: u32 = 1 << 16;
 
 /// The derived keys that are kept for opening. All are dropped when there would be more.
@@ -39,11 +40,11 @@ pub(super) struct DerivedKeys {
     opening: RwLock<HashMap<Salt, Arc<LessSafeKey>>>,
 }
 
-/// The derived key that seals values at present.
+/// The derived key that encrypts values at present.
 struct Sealing {
     salt: Salt,
     cipher: Arc<LessSafeKey>,
-    /// The values that it may still seal.
+    /// The number of values that it may still encrypt.
     values_left: u32,
 }
 

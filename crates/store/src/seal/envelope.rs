@@ -1,21 +1,22 @@
-//! The bytes of a sealed value: sealing and opening. Which key to use is up to the keyring, where the
-//! bytes are stored up to the store.
+//! The bytes of an encrypted value: encryption and decryption. The keyring decides which key to
+//! use, and the store where the bytes are stored.
 //!
-//! A sealed value is
+//! An encrypted value is
 //!
 //! ```text
 //! version 2 (1) │ key id (8) │ salt (20) │ nonce (12) │ ciphertext │ tag (16)
 //! version 1 (1) │ key id (8) │ salt (32)              │ ciphertext │ tag (16)
 //! ```
 //!
-//! Values are sealed in version 2, with AES-256-GCM under a derived key: HKDF-SHA256(seed, salt, purpose and key id).
-//! The nonce is random. A derived key seals so few values that no two nonces are equal (`derived`).
+//! Values are encrypted in version 2, with AES-256-GCM under a derived key: HKDF-SHA256(seed, salt,
+//! purpose and key id). The nonce is random. A derived key encrypts so few values that no two
+//! nonces are equal (`derived`).
 //!
-//! Version 1 is only opened. There, the salt was new for each value, each derived key sealed one value, and the nonce
-//! was zero.
+//! Version 1 is only decrypted. There, the salt was new for each value, each derived key encrypted
+//! one value, and the nonce was zero.
 //!
-//! Authenticated with the value, but not stored again: version, key id, and the storage key. So a
-//! sealed value that is moved to another storage key does not open there.
+//! Authenticated with the value, but not stored again: version, key id, and the storage key. So an
+//! encrypted value that is moved to another storage key cannot be decrypted there.
 
 use std::sync::Arc;
 
@@ -25,31 +26,33 @@ use aws_lc_rs::rand;
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::derived::{SALT_BYTES, Salt};
-use super::keyring::{KEY_ID_BYTES, Key, KeyId};
+use super::key_id::{KEY_ID_BYTES, KeyId};
+use super::keyring::Key;
 use crate::limits;
 
-/// The version of the format in which values are sealed.
+/// The version of the format in which values are encrypted.
 const VERSION: u8 = 2;
-/// The version in which each value had a derived key of its own.
+/// The version with a separate derived key for each value.
 const KEY_FOR_EACH_VALUE: u8 = 1;
 const TAG_BYTES: usize = 16;
 /// Salt and nonce. In version 1, all of it is the salt.
 const DERIVATION_BYTES: usize = SALT_BYTES + NONCE_LEN;
 const HEADER_BYTES: usize = 1 + KEY_ID_BYTES + DERIVATION_BYTES;
-/// The bytes that sealing adds to a value.
+/// The bytes that encryption adds to a value.
 const OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 const _: () = assert!(OVERHEAD_BYTES <= limits::ENVELOPE_BYTES, "engines must take sealed values");
 /// The purpose of the derived keys of version 1.
 const PURPOSE_V1: &[u8] = b"postern/seal/value/v1";
 
-/// Why a sealed value does not open.
+/// Why an encrypted value cannot be decrypted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OpenError {
-    /// It does not have the format of a sealed value.
+    /// It does not have the format of an encrypted value.
     NotSealed,
     /// The keyring does not hold its key.
     UnknownKey(KeyId),
-    /// Authentication failed: it was changed, or sealed for another storage key or with another seed.
+    /// Authentication failed: it was changed, or encrypted for another storage key or with another
+    /// seed.
     Forged(KeyId),
 }
 
@@ -67,7 +70,7 @@ impl std::fmt::Display for OpenError {
     }
 }
 
-/// Seals a value for a storage key.
+/// Encrypts a value for a storage key.
 pub(super) fn seal(key: &Key, storage_key: &str, value: &[u8]) -> Result<Bytes, Unspecified> {
     let (salt, cipher) = key.cipher_for_sealing()?;
     let mut nonce = [0; NONCE_LEN];
@@ -86,8 +89,8 @@ pub(super) fn seal(key: &Key, storage_key: &str, value: &[u8]) -> Result<Bytes, 
     Ok(Bytes::from(sealed))
 }
 
-/// Opens a sealed value. `find` returns the key of an id. The value is decrypted in place when nothing
-/// else refers to the sealed bytes.
+/// Decrypts a value. `find` returns the key of an id. The value is decrypted in place when nothing
+/// else refers to the encrypted bytes.
 pub(super) fn open<'k>(
     find: impl FnOnce(KeyId) -> Option<&'k Key>,
     storage_key: &str,
@@ -106,12 +109,12 @@ pub(super) fn open<'k>(
     Ok(value.freeze())
 }
 
-/// The id of the key with which a value is sealed. Checks only the format.
+/// The id of the key with which a value is encrypted. Checks only the format.
 pub(super) fn key_id(sealed: &[u8]) -> Option<KeyId> {
     parse(sealed).map(|header| header.id)
 }
 
-/// What a sealed value says about its encryption.
+/// The header of an encrypted value.
 struct Header {
     version: u8,
     id: KeyId,
@@ -143,7 +146,7 @@ fn cipher(key: &Key, header: &Header) -> Result<(Arc<LessSafeKey>, Nonce), Unspe
     Ok((cipher, Nonce::assume_unique_for_key(header.nonce)))
 }
 
-/// What is authenticated with a value.
+/// The data that is authenticated with a value.
 fn associated(version: u8, id: KeyId, storage_key: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(1 + KEY_ID_BYTES + storage_key.len());
     out.push(version);

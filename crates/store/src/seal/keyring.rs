@@ -13,117 +13,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use zeroize::Zeroizing;
 
 use super::derived::{self, DerivedKeys, Salt};
+use super::key_id::{HkdfLength, KEY_ID_BYTES, KEYS, KeyId, KeyringError};
 
-/// Keys in one keyring.
-const KEYS: usize = 256;
-/// Bytes in a key's id.
-pub(crate) const KEY_ID_BYTES: usize = 8;
 const SEED_BYTES: usize = 32;
 /// Separates the derivation of ids from the derivation of keys.
 const ID_PURPOSE: &[u8] = b"postern/seal/key-id/v1";
-
-/// The length of a key that HKDF derives, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HkdfLength(pub(super) usize);
-
-impl hkdf::KeyType for HkdfLength {
-    fn len(&self) -> usize {
-        self.0
-    }
-}
-
-/// The id of a seal key. It is derived from the key's seed, so that an id can never mean another key.
-/// Not secret.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyId([u8; KEY_ID_BYTES]);
-
-impl KeyId {
-    /// The id that has these bytes.
-    pub(crate) fn new(bytes: [u8; KEY_ID_BYTES]) -> Self {
-        Self(bytes)
-    }
-
-    /// The bytes of the id.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Display for KeyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
-    }
-}
-
-impl fmt::Debug for KeyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl std::str::FromStr for KeyId {
-    type Err = KeyringError;
-
-    /// Parses sixteen hexadecimal digits.
-    fn from_str(text: &str) -> Result<Self, KeyringError> {
-        let mut bytes = [0; KEY_ID_BYTES];
-        hex::decode_to_slice(text, &mut bytes)
-            .map_err(|_| KeyringError::Malformed("a key id is 16 hexadecimal digits".to_owned()))?;
-        Ok(Self(bytes))
-    }
-}
-
-/// Why a keyring cannot be read or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyringError {
-    /// The file could not be read or written.
-    #[error("cannot {action} {path}: {source}")]
-    Io {
-        /// The operation that failed.
-        action: &'static str,
-        /// The file or directory.
-        path: String,
-        /// The error of the system.
-        source: std::io::Error,
-    },
-    /// There is a keyring already, and it will not be overwritten.
-    #[error("{0} exists already")]
-    Exists(String),
-    /// Others than the owner have access to the file or its directory.
-    #[error("{path} has mode {mode:04o}; it holds keys, and must have mode {wanted:04o}")]
-    Exposed {
-        /// The file or directory.
-        path: String,
-        /// Its permission bits.
-        mode: u32,
-        /// The permission bits that it must have.
-        wanted: u32,
-    },
-    /// Another process is changing the keyring at the moment.
-    #[error("another process is changing {0}")]
-    Busy(String),
-    /// The text is not a keyring. The message never contains any of the text.
-    #[error("the keyring is malformed: {0}")]
-    Malformed(String),
-    /// The keyring does not hold the key.
-    #[error("the keyring does not have key {0}")]
-    NoSuchKey(KeyId),
-    /// The current key cannot be dropped.
-    #[error("key {0} is the current one; rotate first")]
-    Current(KeyId),
-    /// The keyring is full.
-    #[error("the keyring already has {KEYS} keys; drop old ones first")]
-    Full,
-    /// The system returned no random bytes, or the cryptographic library failed.
-    #[error("the cryptographic library failed")]
-    Crypto,
-}
-
-impl From<Unspecified> for KeyringError {
-    fn from(Unspecified: Unspecified) -> Self {
-        Self::Crypto
-    }
-}
 
 /// A seed with its id. The seed is zeroed when this is dropped.
 #[derive(Clone)]
@@ -146,13 +40,13 @@ impl Key {
             .extract(seed.as_slice())
             .expand(&[ID_PURPOSE], HkdfLength(id.len()))?
             .fill(&mut id)?;
-        Ok(Self { id: KeyId(id), seed, derived: Arc::default() })
+        Ok(Self { id: KeyId::new(id), seed, derived: Arc::default() })
     }
 
     /// The key of a seed that was stored with an id.
     ///
     /// # Errors
-    /// What is wrong with the seed. The text has no part of it.
+    /// The reason why the seed is invalid. The text has no part of the seed.
     pub(super) fn of_id(id: KeyId, bytes: &[u8]) -> Result<Self, &'static str> {
         if bytes.len() != SEED_BYTES {
             return Err("a seed of another length");
@@ -195,8 +89,8 @@ impl Key {
     }
 }
 
-/// The at-rest keys. New values are encrypted with the current one; each value is opened with the key with
-/// which it was sealed.
+/// The at-rest keys. New values are encrypted with the current one; each value is decrypted with
+/// the key that encrypted it.
 #[derive(Clone)]
 pub struct Keyring {
     /// The current key.

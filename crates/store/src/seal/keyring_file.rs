@@ -9,7 +9,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Gid, getegid, geteuid, getgroups};
 use zeroize::Zeroizing;
 
-use super::keyring::{KeyId, Keyring, KeyringError};
+use super::key_id::{KeyId, KeyringError};
+use super::keyring::Keyring;
 
 /// The most bytes in a keyring's file.
 const FILE_BYTES: u64 = 128 * 1024;
@@ -51,7 +52,7 @@ impl Keyring {
     /// have access to it. The file and its name are durable when this returns.
     ///
     /// # Errors
-    /// [`KeyringError::Exists`] when the file exists already, whatever it contains.
+    /// [`KeyringError::Exists`] when the file exists already, with any content.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, KeyringError> {
         let path = path.as_ref();
         let _lock = lock_directory(path)?;
@@ -172,7 +173,7 @@ fn is_for_own_group(file: &File, path: &Path) -> Result<bool, KeyringError> {
     Ok(file.is_for_group_of(geteuid().as_raw(), &groups))
 }
 
-/// Who has access to a file.
+/// The mode, the owner and the group of a file.
 #[derive(Clone, Copy)]
 struct FileAccess {
     mode: u32,

@@ -37,7 +37,7 @@ struct Rotation {
     marker: Option<Marker>,
 }
 
-/// What the marker says.
+/// The contents of the marker.
 pub(super) struct Marker {
     active: KeyId,
     retired: Vec<KeyId>,

@@ -1,5 +1,6 @@
-//! What a key management service (KMS) does for the store: it encrypts ("wraps") the seeds of at-rest keys with a key
-//! that never leaves it. Which service that is, and how it is called, is up to the implementations.
+//! The part of a key management service (KMS) in the store: it encrypts ("wraps") the seeds of
+//! at-rest keys with a key that never leaves it. The implementations decide which service that is,
+//! and how it is called.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +21,12 @@ pub struct WrappedSeed {
     /// The id of the key of the KMS, if the KMS needs it.
     #[prost(string, tag = "3")]
     pub wrapping_key: String,
-    /// What the KMS wants to get back with the ciphertext.
+    /// Data that the KMS needs back with the ciphertext.
     #[prost(btree_map = "string, bytes", tag = "4")]
     pub annotations: BTreeMap<String, Vec<u8>>,
 }
 
-/// Why a KMS did not do what it was asked: the reason, and what to do.
+/// Why a KMS did not perform a call: the reason, and the advice.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct KmsError(String);

@@ -1,17 +1,20 @@
 //! Encryption at rest: a store that encrypts the values of another store.
 //!
-//! Values are sealed before the inner store gets them (`envelope`), with keys from a [`Keyring`],
-//! which is kept in a file of its own (`keyring_file`), or in the store, wrapped by a KMS (`wrapped`). *Not* hidden from readers of the
-//! database: the storage keys, which are the names of all objects; the length of each value; and the
-//! order of changes. Sealing protects copies of the database, such as backups and discarded disks. It
-//! does not protect the machine on which the server runs.
+//! Values are encrypted before the inner store gets them (`envelope`), with keys from a
+//! [`Keyring`]. The keyring is kept in a separate file (`keyring_file`), or in the store, wrapped
+//! by a KMS (`wrapped`). *Not* hidden from readers of the database: the storage keys, which are the
+//! names of all objects; the length of each value; and the order of changes. Encryption protects
+//! copies of the database, such as backups and discarded disks. It does not protect the machine on
+//! which the server runs.
 //!
-//! A sealed database contains a marker, sealed like every value, under a reserved storage key. It is
-//! written when an empty database is opened for the first time, and opened at each later start, so
-//! that a wrong keyring is detected before anything is served. Callers cannot see or change it.
+//! An encrypted database contains a marker, encrypted like every value, under a reserved storage
+//! key. It is written when an empty database is opened for the first time. It is decrypted at each
+//! later start, so that a wrong keyring is detected before anything is served. Callers cannot see
+//! or change it.
 
 mod derived;
 mod envelope;
+mod key_id;
 mod keyring;
 mod keyring_file;
 mod keys;
@@ -28,8 +31,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
-pub(crate) use self::keyring::KEY_ID_BYTES;
-pub use self::keyring::{KeyId, Keyring, KeyringError};
+pub(crate) use self::key_id::KEY_ID_BYTES;
+pub use self::key_id::{KeyId, KeyringError};
+pub use self::keyring::Keyring;
 pub use self::kms::{Kms, KmsError, WrappedSeed};
 pub use self::kms_v2::KmsV2;
 pub use self::rewrap::Progress;
@@ -59,7 +63,7 @@ const OPENED_INLINE: usize = 64;
 /// Attempts at a transaction while the active key changes.
 const MARKER_ATTEMPTS: usize = 8;
 
-/// A [`Store`] whose values are encrypted in an inner store.
+/// A [`Store`] that encrypts its values in an inner store.
 pub struct Sealed {
     inner: Arc<dyn Store>,
     keys: Arc<Keys>,
@@ -67,10 +71,10 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// A sealed store over another store. An empty inner store gets its marker.
+    /// An encrypted store over another store. An empty inner store gets its marker.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when the store does not belong to this keyring: it is sealed with
+    /// [`Error::Unavailable`] when the store does not belong to this keyring: it is encrypted with
     /// another key, or it holds data and no marker.
     pub async fn open(inner: Arc<dyn Store>, keyring: Keyring) -> Result<Self> {
         let is_shared = inner.fleet().is_some();
@@ -83,7 +87,7 @@ impl Sealed {
         Ok(sealed)
     }
 
-    /// The inner store, which holds the sealed values and the marker.
+    /// The inner store, which holds the encrypted values and the marker.
     pub fn inner(&self) -> &Arc<dyn Store> {
         &self.inner
     }
@@ -328,8 +332,8 @@ fn stores_value(change: &Change) -> bool {
     !matches!(change, Change::Delete { .. })
 }
 
-/// Opens a sealed value, or returns why it does not open. Does not copy it when nothing else refers
-/// to the sealed bytes.
+/// Decrypts a value, or returns why that fails. Does not copy it when nothing else refers to the
+/// encrypted bytes.
 fn open(keyring: &Keyring, key: &str, sealed: Bytes) -> std::result::Result<Bytes, OpenError> {
     envelope::open(|id| keyring.find(id), key, sealed)
 }
@@ -356,7 +360,7 @@ pub(crate) fn is_reserved(key: &str) -> bool {
     key.starts_with(RESERVED)
 }
 
-/// What the value of an entry is, or why it cannot be read.
+/// The kind of an entry's value, or why it cannot be read.
 pub(crate) fn check_entry(
     keyring: &Keyring,
     entry: &Entry,
@@ -369,7 +373,7 @@ pub(crate) fn check_entry(
     id.map(ValueOf::Sealed).ok_or_else(|| envelope::OpenError::NotSealed.to_string())
 }
 
-/// What a stored value is.
+/// The kind of a stored value.
 pub(crate) enum ValueOf {
     /// A value that is encrypted with the key of this id.
     Sealed(KeyId),
@@ -398,7 +402,8 @@ impl Opener {
         Ok(Entry { value, ..entry })
     }
 
-    /// A page on which corrupt values are listed apart. A value whose key is missing fails all of it: it is not corrupt.
+    /// A page on which corrupt values are listed apart. A value with an unknown at-rest key fails
+    /// the whole page: the value is not corrupt.
     fn page(&self, page: Page) -> Result<Page> {
         let mut opened = Page { entries: Vec::with_capacity(page.entries.len()), ..page };
         for Entry { key, value, position } in page.entries {

@@ -21,9 +21,9 @@ const HISTORY_ATTEMPTS: usize = 8;
 pub struct Progress {
     /// Storage keys that were read, including the marker and wrapped keys.
     pub seen: u64,
-    /// Storage keys whose value this call encrypted with the current key.
+    /// Storage keys with values that this call encrypted with the current key.
     pub rewritten: u64,
-    /// Storage keys whose value does not open. It was left as it is.
+    /// Storage keys with values that cannot be decrypted. They were left as they are.
     pub corrupt: u64,
     /// Storage keys still to be read, as far as is known.
     pub remaining: u64,
@@ -61,9 +61,9 @@ impl Sealed {
         }
     }
 
-    /// The at-rest keys that are in use: by live values, and by the history that is kept. Any
-    /// other key can be dropped from the keyring, except the current one. The current key is among
-    /// them as soon as one value is sealed with it.
+    /// The at-rest keys that are in use: by live values, and by the history that is kept. Any other
+    /// key can be dropped from the keyring, except the current one. The current key is among them
+    /// as soon as one value is encrypted with it.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when history holds a corrupt record: compact it first.
@@ -104,14 +104,14 @@ impl Sealed {
         Ok(ids)
     }
 
-    /// How many sealed values there are, including the marker.
+    /// The number of encrypted values, including the marker.
     async fn raw_count(&self) -> Result<u64> {
         let page = self.inner.list(ListRequest { limit: 1, ..ListRequest::default() }).await?;
         Ok((page.entries.len() + page.corrupt.len()) as u64 + page.remaining)
     }
 
-    /// The next page of sealed values, including the marker, as they are now; a page without keys is
-    /// the last one. A list with a limit would read all that come after it, to count them.
+    /// The next page of encrypted values, including the marker, as they are now; a page without
+    /// keys is the last one. A list with a limit would read all that come after it, to count them.
     async fn raw_page(&self, after: Option<Arc<str>>) -> Result<Page> {
         let mut attempt = 1;
         loop {
@@ -174,8 +174,8 @@ impl Sealed {
         Ok(())
     }
 
-    /// Commits all rewrites of a transaction; or, when one of its keys was changed in the meantime, those
-    /// whose keys were not changed. Returns how many were committed.
+    /// Commits all rewrites of a transaction. If one of its keys was changed in the meantime, it
+    /// commits only the rewrites of unchanged keys. Gives the number of committed rewrites.
     async fn rewrite(&self, txn: Txn, agreement: Option<&Condition>) -> Result<u64> {
         if txn.changes.is_empty() {
             return Ok(0);

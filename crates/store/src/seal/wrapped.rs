@@ -1,8 +1,9 @@
-//! At-rest keys whose seeds are in the store, each wrapped by a KMS.
+//! At-rest keys with seeds that are in the store, each wrapped by a KMS.
 //!
-//! A record is `/postern/seal/keys/ID`, with the wrapped seed of the key with this id. Records are not encrypted by the
-//! store: they are read before it can decrypt anything. The newest record is the current key. An id is derived from its
-//! seed, so a seed that belongs to another id is noticed. Callers cannot see or change records. A backup has them.
+//! A record has the storage key `/postern/seal/keys/ID`, and holds the wrapped seed of the at-rest
+//! key with this id. Records are not encrypted by the store: they are read before it can decrypt
+//! anything. The newest record is the current key. An id is derived from its seed, so a seed that
+//! belongs to another id is noticed. Callers cannot see or change records. A backup has them.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::{Change, Condition, Entry, Error, ListRequest, Position, Result, Stor
 /// The prefix of the storage keys of the records.
 const RECORDS: &str = "/postern/seal/keys/";
 
-/// Attempts at a change whose outcome is not known, or that another server has overtaken.
+/// Attempts at a change with an unknown outcome, or that another server has overtaken.
 const ATTEMPTS: usize = 5;
 
 /// Bytes in a record.
@@ -72,7 +73,7 @@ impl WrappedKeys {
         Ok(Self(records))
     }
 
-    /// The id of the key whose record an entry is; `None` for other entries.
+    /// The id of the key in a record; `None` for other entries.
     pub(crate) fn id_of(entry: &Entry) -> Option<KeyId> {
         is_record(&entry.key).then(|| Record::parse(entry).ok().map(|record| record.id)).flatten()
     }
@@ -156,9 +157,9 @@ async fn generate(kms: &dyn Kms) -> Result<(Key, Change)> {
 }
 
 impl Sealed {
-    /// A sealed store over another store, whose at-rest keys are in the store and wrapped by a KMS. If it is empty and
-    /// `may_create` is true, it gets its first key and its marker in one transaction: of two servers at once, one
-    /// makes them, and the other uses them.
+    /// An encrypted store over another store, with at-rest keys that are in the store and wrapped
+    /// by a KMS. If it is empty and `may_create` is true, it gets its first key and its marker in
+    /// one transaction. Of two servers at once, one makes them, and the other uses them.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if the KMS does not decrypt the keys, or if the store has none and gets none; and those
@@ -217,11 +218,12 @@ impl Sealed {
         }
     }
 
-    /// Removes a key from the store, and returns the keyring without it. The caller must make sure that it is no longer
-    /// in use: see [`Sealed::key_ids_in_use`].
+    /// Removes a key from the store, and returns the keyring without it. The caller must make sure
+    /// that it is no longer in use: see [`Sealed::key_ids_in_use`].
     ///
     /// # Errors
-    /// As for [`Sealed::read_wrapped`]; [`Error::Invalid`] for the current key, and for a key that is not there.
+    /// As for [`Sealed::read_wrapped`]; [`Error::Invalid`] for the current key, and for a key that
+    /// does not exist.
     pub async fn remove_wrapped(&self, kms: &dyn Kms, id: KeyId) -> Result<Keyring> {
         let keys = WrappedKeys::read(&**self.inner()).await?;
         let keyring = keys.unwrap_unknown(kms, Some(&self.keyring())).await?;

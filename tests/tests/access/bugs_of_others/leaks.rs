@@ -128,7 +128,7 @@ async fn vault_cve_2025_6011_counts_and_continue_tokens_tell_nothing() {
     assert_eq!(crate::access::scene::names(&list), ["own-4"]);
     assert!(list["metadata"].get("continue").is_none(), "nothing is left for them: {list}");
     assert!(!page.text().contains("hidden") && !list.to_string().contains("hidden"));
-    // A token of another caller shows no more than one's own.
+    // With the token of another caller, a caller sees only its own objects.
     let all = admin.get(&format!("{}?limit=1", secrets("platform"))).send().await.expect(200);
     let token = all["metadata"]["continue"].as_str().unwrap();
     let next = format!("{}?limit=50&continue={token}", secrets("platform"));
@@ -198,7 +198,7 @@ async fn cve_2025_55190_no_answer_of_another_kind_has_a_credential() {
 async fn cve_2025_23216_and_2024_58269_malformed_bodies_leave_no_value_anywhere() {
     let home = Home::new();
     let server = Setup::on(&home).argument("--log").argument("trace").start().await;
-    // Over HTTP/2, whose library logs the most.
+    // Over HTTP/2, because its library logs the most.
     let admin = Client::http2(server.kubeconfig());
     let ada = user(&admin, "ada").await;
     make_shared(&admin, "s1", json!([to_user("ada", &["patch", "update"])])).await;

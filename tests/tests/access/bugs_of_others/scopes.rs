@@ -127,7 +127,7 @@ async fn cve_2025_4563_create_is_checked_as_updates_are() {
     let makes = json!([rule(&["sharedsecrets"], &["create", "patch", "get"])]);
     allow(&admin, "makers", Some("platform"), makes, "platform:user:ada").await;
     let access = json!([to_user("bob", &["get"])]);
-    // A create, an apply that creates, and a patch of what is there already.
+    // A create, an apply that creates, and a patch of an existing object.
     let mut object = secret("new", "x");
     object["spec"]["access"] = access.clone();
     let created = ada.post(&secrets("platform")).json(&object).send().await;

@@ -1,4 +1,5 @@
-//! What users get who need a grant: all of the guarded object while they have one, and nothing of it afterwards.
+//! Reads of users that need a grant: they get all of the guarded object while they have one, and
+//! nothing of it afterwards.
 
 use std::collections::HashMap;
 
@@ -64,7 +65,7 @@ fn note<'a>(windows: &mut HashMap<&'a str, Vec<Window>>, model: &Model<'_>, one:
             let windows = windows.entry(user).or_default();
             for window in windows.iter_mut().filter(|window| window.ended == Moment::MAX) {
                 window.ending = window.ending.min(one.invoked);
-                // A grant whose outcome is unknown may still happen.
+                // A grant with an unknown outcome may still happen.
                 if *outcome == Outcome::Done && window.granted.is_some() {
                     window.ended = one.completed;
                 }

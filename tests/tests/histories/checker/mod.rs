@@ -1,10 +1,10 @@
 //! Checks a history against the promises of a fleet. It knows nothing of servers.
 //!
-//! - Each name is a register, and all registers have one order: that of the versions. A read sees the newest version
-//!   that any client had seen before it began.
+//! - Each name is a register, and all registers have one order: the order of the versions. A read
+//!   sees the newest version that any client had seen before it began.
 //! - Each watch has all changes once and in order.
-//! - Nothing that was acknowledged is lost, and nothing that was refused happens.
-//! - A user never gets what they may not read.
+//! - No acknowledged write is lost, and no refused write happens.
+//! - A user never gets an object without the right to read it.
 
 mod access;
 mod model;
@@ -20,7 +20,7 @@ pub(crate) const GUARDED: &str = "vault";
 /// The most violations of one rule that are told.
 const MAX_TOLD: usize = 4;
 
-/// What was promised and is not so.
+/// The broken promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// One version has one state.
@@ -51,7 +51,7 @@ pub(crate) enum Rule {
     WatchMissed,
     /// An event says rightly whether the object is new.
     WatchKind,
-    /// A watch that has shown what a restore took away ends with 410.
+    /// A watch ends with 410 if it has shown changes that a restore has removed.
     WatchOverRestore,
     /// A watch reaches the last write.
     WatcherBehind,

@@ -1,4 +1,5 @@
-//! What a history says of the store: each version of each name, who wrote it, and what was known when.
+//! The store as a history describes it: each version of each name with its writer, and the versions
+//! known at each moment.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -171,7 +172,8 @@ impl<'a> Model<'a> {
         versions[begin..].iter().find(|one| !self.is_lost(**one, at)).copied()
     }
 
-    /// What a name may be in the state at a version: the version that it has, if any; and whether it may be absent.
+    /// The possible states of a name at a version: the version that it has, if any; and whether it
+    /// may be absent.
     pub(crate) fn states(&self, name: &str, at: Version) -> (Option<Version>, bool) {
         let Some(latest) = self.latest(name, at) else { return (None, true) };
         if self.versions[&latest].is_deletion {

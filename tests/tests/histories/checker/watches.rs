@@ -49,7 +49,7 @@ fn check_order(number: usize, session: &Session, violations: &mut Violations) ->
     last
 }
 
-/// Checks that a watch which has seen what a restore took away does not go on.
+/// Checks that a watch does not go on after it has shown changes that a restore has removed.
 fn check_restores(
     model: &Model<'_>,
     number: usize,

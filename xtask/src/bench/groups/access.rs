@@ -16,10 +16,10 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 const OURS: &str = "management.platform.sh";
 
-/// The user who may read some objects by one role.
+/// The user that may read some objects by one role.
 const ONE: &str = "one-binding";
 
-/// The user who may read the same objects by many bindings, directly and through teams.
+/// The user that may read the same objects by many bindings, directly and through teams.
 pub(crate) const MANY: &str = "many-bindings";
 
 /// The teams that this user is in.
@@ -82,7 +82,7 @@ fn measure_gets(
     Ok(())
 }
 
-/// Measures lists that have what their caller may get, one at a time.
+/// Measures filtered lists: each has only the objects that its caller may get. Sends one at a time.
 fn measure_lists(
     bench: &Bench,
     postern: &mut Server,
@@ -120,7 +120,7 @@ fn measure_lists(
     Ok(())
 }
 
-/// Makes both users with what they hold, and files with their tokens for the load program.
+/// Makes both users with their rights, and files with their tokens for the load program.
 pub(crate) fn make_callers(bench: &Bench, postern: &Server, size: &Size) -> Result<()> {
     let mut objects: Vec<Value> = [ONE, MANY].map(|name| ours("User", name, &json!({}))).into();
     let team = |number| ours("Team", &format!("t{number}"), &json!({"users": [MANY]}));

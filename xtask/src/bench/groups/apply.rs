@@ -11,7 +11,7 @@ use crate::bench::report::{Rounds, Section, Wanted};
 /// Objects that updates go to, and as many that applies go to.
 const OBJECTS: u64 = 1000;
 
-/// The managers that own a label each. With the one that applies the whole object there are five.
+/// Managers that own one label each. With the manager of the whole object there are five.
 const MANAGERS: [&str; 4] = ["manager-1", "manager-2", "manager-3", "manager-4"];
 
 /// Measures applies and updates, in alternation.

@@ -35,7 +35,8 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Creates, next to transactions straight to etcd, with and without the head that each of ours puts.
+/// Creates, next to transactions straight to etcd, with and without the head that each of Postern's
+/// transactions puts.
 fn measure_writes(
     bench: &Bench,
     remote: &mut Server,

@@ -1,5 +1,5 @@
-//! One owner of keys who sends ten times what can be carried, and twenty others at a modest rate: what
-//! the others notice of it.
+//! One owner of keys that sends ten times the server's capacity, and twenty others at a modest
+//! rate: the effect on the others.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -128,7 +128,8 @@ struct Measured {
     one_owner: Vec<Measurement>,
 }
 
-/// Runs the requests of the others and, if wanted, those of the one owner, all at the same time.
+/// Runs the requests of the others and, with `with_one_owner`, those of the one owner, all at the
+/// same time.
 fn run_all(bench: &Bench, postern: &mut Server, with_one_owner: bool) -> Result<Measured> {
     postern.check()?;
     let seconds = bench.pick("12", "3");

@@ -1,5 +1,5 @@
-//! A GET next to one from a bare server of the same libraries, over few connections and over many: the additional
-//! processor time is that of Postern's own code.
+//! A GET next to one from a bare server of the same libraries, over few connections and over many.
+//! The additional processor time is the cost of Postern's own code.
 
 use std::process::Command;
 

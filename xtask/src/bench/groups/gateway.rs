@@ -13,8 +13,9 @@ use super::figure;
 use crate::bench::Bench;
 use crate::bench::load::Measurement;
 use crate::bench::nginx::Proxied;
-use crate::bench::postern::{BODY_BYTES, CA, COLLECTION, KUBECONFIG};
+use crate::bench::postern::{BODY_BYTES, CA, COLLECTION};
 use crate::bench::report::{Ratio, Rounds, Section, Wanted};
+use crate::bench::server::KUBECONFIG;
 use crate::bench::server::{Server, directory, free_port, spawn};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -22,7 +23,8 @@ const READY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Objects of the cluster that are read.
 const OBJECTS: &str = "1000";
 
-/// Where the objects are, below the path of a target: that of the cluster is the server's own base path.
+/// The path of the objects, below the path of a target: for the cluster, that is the server's own
+/// base path.
 const SECRETS: &str = "/apis/management.platform.sh/v1/namespaces/platform/sharedsecrets";
 
 /// The file with the credential of the user.
@@ -32,7 +34,7 @@ const TOKENS: &str = "ada.token";
 pub(crate) const CENTRAL: [&str; 3] =
     ["--allow-local-upstreams", "--external-url", "https://postern.test"];
 
-/// The identity that the cluster sees, whichever server forwards it.
+/// The identity that the cluster sees, from each server that forwards requests.
 const USER: &str = "ada";
 const GROUPS: [&str; 4] =
     ["platform:user:ada", "platform:user:*", "platform:authenticated", "system:authenticated"];
@@ -189,15 +191,15 @@ impl Ways {
     }
 }
 
-/// The keys of those who use a connected cluster.
+/// The keys of the users of a connected cluster.
 pub(crate) struct Keys {
     /// The key of the cluster's agent.
     pub(crate) agent: String,
-    /// The key of the user who may use the cluster.
+    /// The key of the user with the right to use the cluster.
     pub(crate) user: String,
 }
 
-/// Connects the cluster `member` by its kubeconfig, and makes a user who may use it.
+/// Connects the cluster `member` by its kubeconfig, and makes a user with the right to use it.
 pub(crate) fn connect(bench: &Bench, central: &Server, kubeconfig: &Path) -> Result<Keys> {
     let secret = json!({
         "apiVersion": "v1",
@@ -212,7 +214,7 @@ pub(crate) fn connect(bench: &Bench, central: &Server, kubeconfig: &Path) -> Res
     Ok(Keys { agent, user })
 }
 
-/// Makes a user who may use clusters, and returns its key.
+/// Makes a user with the right to use clusters. The result is the key of that user.
 pub(super) fn give_access(bench: &Bench, central: &Server) -> Result<String> {
     bench.postern_cli(central, &["create", "user", USER])?;
     let user = bench.postern_cli(central, &["create", "accesskey", "ada", "--user", USER])?;
@@ -306,7 +308,7 @@ pub(super) fn may(resource: &str, verbs: &[&str]) -> [Value; 2] {
     ]
 }
 
-/// Creates objects with kubectl: those that postern itself creates have no Secret among them.
+/// Creates objects with kubectl, because postern itself creates no Secrets.
 pub(super) fn create(bench: &Bench, server: &Server, objects: &[Value]) -> Result<()> {
     let file = server.path("objects.json");
     std::fs::write(

@@ -1,5 +1,5 @@
-//! Ten times the connections that the limits admit: what is refused, how long the admitted requests
-//! take, and whether the server can still be reached.
+//! Ten times the connections that the limits admit: the number of refusals, the time of the
+//! admitted requests, and whether the server can still be reached.
 
 use anyhow::Result;
 
@@ -171,7 +171,7 @@ fn with_background_requests(
     })
 }
 
-/// The load program's arguments for a second user, who may do everything.
+/// The load program's arguments for a second user, which has every right.
 fn access_of_second_user(bench: &Bench, postern: &Server) -> Result<Vec<String>> {
     bench.postern_cli(postern, &["create", "user", "second", "--groups", "system:masters"])?;
     let key = bench.postern_cli(postern, &["create", "accesskey", "--user", "second"])?;

@@ -26,7 +26,7 @@ pub(super) fn reads(bench: &Bench) -> Result<Section> {
     fill_openbao(bench, &mut openbao)?;
     let file = format!("/{length}");
     let send = ["load list", "--path", &file, "--seconds", bench.pick("5", "2")];
-    // Neither of the peers keeps an audit log here; ours does, unless its policy says otherwise.
+    // Neither of the peers keeps an audit log here. Postern does, unless its policy says otherwise.
     let mut unaudited = bench.start_postern_unaudited()?;
     bench.fill_postern(&mut unaudited, OBJECTS)?;
     let (mut to_nginx, mut to_openbao) = (Rounds::default(), Rounds::default());
@@ -100,7 +100,7 @@ pub(super) fn writes(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Measures updates for so long that history is forgotten all the time.
+/// Measures updates over a time in which history is removed continuously.
 pub(super) fn endurance(bench: &Bench) -> Result<Section> {
     let mut postern = bench.start_postern_with(&["--history".to_owned(), "2m".to_owned()])?;
     bench.fill_postern(&mut postern, OBJECTS)?;

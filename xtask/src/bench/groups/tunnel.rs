@@ -1,5 +1,5 @@
-//! The cost of the way to a cluster through the tunnels of its agent, next to nginx in front of the same cluster, and the
-//! cost of tunnels without work.
+//! The cost of the way to a cluster through the tunnels of its agent, next to nginx in front of the
+//! same cluster. In addition, the cost of tunnels without work.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -12,22 +12,23 @@ use super::gateway::{
 };
 use crate::bench::Bench;
 use crate::bench::load::Measurement;
-use crate::bench::postern::{BODY_BYTES, KUBECONFIG};
+use crate::bench::postern::BODY_BYTES;
 use crate::bench::report::{Figure, Ratio, Rounds, Section, Wanted};
+use crate::bench::server::KUBECONFIG;
 use crate::bench::server::{Server, directory, spawn};
 
 /// Objects of the cluster that are read.
 const OBJECTS: &str = "1000";
 
-/// The path of a workload behind a cluster, whose last segment is a number of bytes.
+/// The path of a workload behind a cluster. Its last segment is a number of bytes.
 const BULK: &str = "/api/v1/namespaces/default/pods/p/proxy/";
 
 const MB: f64 = 1_000_000.0;
 
-/// Clusters whose agents do nothing.
+/// Clusters with agents that do nothing.
 const IDLE_CLUSTERS: usize = 200;
 
-/// A central server, and the agent whose tunnels it has.
+/// A central server, and the agent with tunnels to it.
 struct Ways {
     gateway: Server,
     agent: Server,
@@ -61,7 +62,8 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// A central server whose way to the cluster of this kubeconfig leads through tunnels, and the agent itself.
+/// A central server with a way through tunnels to the cluster of this kubeconfig, and the agent
+/// itself.
 fn behind(bench: &Bench, kubeconfig: &std::path::Path) -> Result<Ways> {
     // With the watches of one owner, there are writes of the same owner.
     let settings = CENTRAL.iter().chain(&["--max-watches-per-owner", "1100"]);
@@ -106,8 +108,8 @@ fn measure_gets(
     Ok(())
 }
 
-/// Measures the memory of both ends with many watches. Each end is a new process, because what one run has used is not
-/// given back to the system.
+/// Measures the memory of both ends with many watches. Each end is a new process, because a process
+/// does not give used memory back to the system.
 fn measure_watches(bench: &Bench, cluster: &Server, section: &mut Section) -> Result<()> {
     let watchers = bench.pick("1000", "100");
     for end in ["server", "agent"] {

@@ -1,4 +1,5 @@
-//! One writer, many watchers: how long after the write was sent does each watcher have the event?
+//! One writer, many watchers: the time from the sending of a write until each watcher has the
+//! event.
 
 use anyhow::{Result, ensure};
 
@@ -7,7 +8,7 @@ use crate::bench::load::{Measurement, RUN_PREFIX};
 use crate::bench::report::{Figure, Rounds, Section, Wanted};
 use crate::bench::server::Server;
 
-/// Measures delivery, and that of the bare fan-out server.
+/// Measures delivery, and the delivery of the bare fan-out server.
 pub(super) fn measure(bench: &Bench) -> Result<Section> {
     let mut postern = bench.start_postern()?;
     let mut probe = bench.start_probe()?;
@@ -49,7 +50,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Measures what an event costs with many watchers, in each form.
+/// Measures the cost of an event with many watchers, in each form.
 fn measure_forms(bench: &Bench, postern: &mut Server, section: &mut Section) -> Result<()> {
     let watchers = bench.pick("1000", "100");
     let watch = ["watch", "--watchers", watchers, "--rate", "10", "--prefix", RUN_PREFIX];

@@ -1,5 +1,5 @@
 //! The names of the platform in audit records: annotations, and extra fields of users. The page
-//! names each one that the code writes, and no other.
+//! names exactly the names that the code writes.
 
 use std::path::PathBuf;
 
@@ -7,12 +7,13 @@ use super::{Finding, Named, SourceFile, Sources, code_spans, differences, litera
 
 pub(super) const PAGE: &str = "docs/reference/audit.md";
 
-/// Where records are made: those of the server, those of agents, the part that both have, and the name of an entry.
+/// The sources that make records: the server, the agents, their common part, and the name of an
+/// entry.
 const SOURCES: [&str; 4] = [
-    "crates/server/src/audit",
+    "crates/audit/src",
     "crates/agent/src/audit",
     "crates/auth/src/exec_command.rs",
-    "crates/kinds/src/secret_entry.rs",
+    "crates/kinds/src/kinds/secret_entry.rs",
 ];
 
 /// How the names begin.

@@ -12,7 +12,7 @@ const MAX_DEPTH: usize = 8;
 #[derive(Default)]
 pub(super) struct Constants<'a> {
     expressions: HashMap<String, &'a syn::Expr>,
-    /// The type whose `Default` is being visited.
+    /// The type that the visited `Default` belongs to.
     default_of: Option<String>,
 }
 

@@ -7,19 +7,19 @@ use super::{Finding, SourceFile, Sources};
 pub(super) const PAGE: &str = "docs/reference/limits.md";
 
 /// The test with the rows that are not here.
-pub(super) const OTHER_TEST: &str = "crates/kinds/tests/limits.rs";
+pub(super) const OTHER_TEST: &str = "crates/kinds/tests/it/limits.rs";
 
-const INPUT: &str = "crates/server/src/wire/input.rs";
-const PARSE: &str = "crates/server/src/stages/parse.rs";
-const RESPOND: &str = "crates/server/src/wire/respond.rs";
+const INPUT: &str = "crates/http/src/wire/input.rs";
+const PATH: &str = "crates/http/src/stages/path.rs";
+const RESPOND: &str = "crates/http/src/wire/respond.rs";
 const PIPELINE: &str = "crates/server/src/pipeline/mod.rs";
 const LOGIN_FAILURES: &str = "crates/server/src/pipeline/login_failures.rs";
 const CONNECTION: &str = "crates/server/src/listen/connection.rs";
 const FLOW: &str = "crates/flow/src/flow.rs";
-const SSO: &str = "crates/server/src/sso/mod.rs";
-const PLACES: &str = "crates/server/src/sso/places.rs";
-const ARRIVING: &str = "crates/server/src/sso/arriving.rs";
-const DEVICE_POLLS: &str = "crates/server/src/sso/device_polls.rs";
+const SSO: &str = "crates/sso/src/sso.rs";
+const PLACES: &str = "crates/sso/src/places.rs";
+const ARRIVING: &str = "crates/sso/src/arriving.rs";
+const DEVICE_POLLS: &str = "crates/sso/src/device_polls.rs";
 const STORE: &str = "crates/store/src/types.rs";
 
 /// One row of the page.
@@ -43,7 +43,17 @@ const ROWS: &[Row] = &[
     Row {
         name: "path of the management API",
         limit: "{bytes}, {count} segments",
-        numbers: &[(PARSE, "MAX_PATH_BYTES"), (PARSE, "MAX_PATH_SEGMENTS")],
+        numbers: &[(PATH, "MAX_PATH_BYTES"), (PATH, "MAX_PATH_SEGMENTS")],
+    },
+    Row {
+        name: "text of table cells that are kept with an object in memory",
+        limit: "{bytes}",
+        numbers: &[("crates/registry/src/cache/object.rs", "KEPT_CELLS_BYTES")],
+    },
+    Row {
+        name: "Cluster or instance that keeps its decoded route in memory",
+        limit: "{bytes}",
+        numbers: &[("crates/registry/src/cache/object.rs", "KEPT_PART_BYTES")],
     },
     Row {
         name: "warnings",
@@ -71,7 +81,7 @@ const ROWS: &[Row] = &[
         numbers: &[
             (ARRIVING, "MAX_ARRIVING"),
             (ARRIVING, "MAX_ARRIVING_OF_ADDRESS"),
-            ("crates/server/src/sso/form.rs", "MAX_FORM_BYTES"),
+            ("crates/sso/src/form.rs", "MAX_FORM_BYTES"),
             (ARRIVING, "BODY_TIMEOUT"),
         ],
     },
@@ -126,7 +136,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "requests of one AccessPreview",
         limit: "{count}",
-        numbers: &[("crates/kinds/src/reviews/access_preview.rs", "MAX_REQUESTS")],
+        numbers: &[("crates/kinds/src/kinds/reviews/access_preview.rs", "MAX_REQUESTS")],
     },
     Row {
         name: "endpoint token",
@@ -201,9 +211,14 @@ const ROWS: &[Row] = &[
         numbers: &[("crates/registry/src/admit/view.rs", "KeyPolicy.max_per_owner")],
     },
     Row {
+        name: "sessions of one owner, with logins of the command line and without logins by connectors",
+        limit: "{count}, settable",
+        numbers: &[("crates/registry/src/admit/view.rs", "KeyPolicy.max_per_owner")],
+    },
+    Row {
         name: "message of a WebSocket client",
         limit: "{bytes}",
-        numbers: &[("crates/server/src/wire/websocket.rs", "MAX_CLIENT_MESSAGE_BYTES")],
+        numbers: &[("crates/http/src/wire/websocket.rs", "MAX_CLIENT_MESSAGE_BYTES")],
     },
     Row {
         name: "request bodies in transit",
@@ -227,7 +242,7 @@ const ROWS: &[Row] = &[
         name: "{bytes} of a response",
         limit: "{seconds} s until the client has taken them",
         numbers: &[
-            ("crates/server/src/wire/list.rs", "CHUNK_BYTES"),
+            ("crates/http/src/wire/list.rs", "CHUNK_BYTES"),
             ("crates/server/src/listen/sending.rs", "STALL_TIMEOUT"),
         ],
     },
@@ -236,7 +251,7 @@ const ROWS: &[Row] = &[
         limit: "{seconds} s (4 h) without a byte that the client takes (`--stream-stall`); {bytes} are held",
         numbers: &[
             ("crates/proxy/src/shared.rs", "STREAM_STALL"),
-            ("crates/server/src/wire/list.rs", "CHUNK_BYTES"),
+            ("crates/http/src/wire/list.rs", "CHUNK_BYTES"),
         ],
     },
     Row {
@@ -279,7 +294,7 @@ const ROWS: &[Row] = &[
         name: "streams of an HTTP/2 connection",
         limit: "{count}; unauthenticated {count}, of which {count} are served at once",
         numbers: &[
-            (CONNECTION, "MAX_STREAMS"),
+            ("crates/listen/src/http.rs", "MAX_STREAMS"),
             (CONNECTION, "MAX_UNAUTHENTICATED_STREAMS"),
             ("crates/server/src/pipeline/client.rs", "MAX_UNAUTHENTICATED_STREAMS"),
         ],
@@ -328,12 +343,12 @@ const ROWS: &[Row] = &[
     Row {
         name: "tunnels of one cluster at a server",
         limit: "{count}",
-        numbers: &[("crates/server/src/gateway/tunnels.rs", "MAX_TUNNELS_OF_CLUSTER")],
+        numbers: &[("crates/gateway/src/tunnels.rs", "MAX_TUNNELS_OF_CLUSTER")],
     },
     Row {
         name: "agents of one cluster with tunnels at a server",
         limit: "{count}",
-        numbers: &[("crates/server/src/gateway/tunnels.rs", "MAX_AGENTS_OF_CLUSTER")],
+        numbers: &[("crates/gateway/src/tunnels.rs", "MAX_AGENTS_OF_CLUSTER")],
     },
     Row {
         name: "requests that wait for a tunnel of one cluster",
@@ -349,8 +364,8 @@ const ROWS: &[Row] = &[
         name: "records that the server takes from one cluster",
         limit: "{bytes} a second, {bytes} at once",
         numbers: &[
-            ("crates/server/src/audit/reported.rs", "BYTES_PER_SECOND"),
-            ("crates/server/src/audit/reported.rs", "MAX_BYTES_AT_ONCE"),
+            ("crates/audit/src/report_limits.rs", "BYTES_PER_SECOND"),
+            ("crates/audit/src/report_limits.rs", "MAX_BYTES_AT_ONCE"),
         ],
     },
 ];
@@ -466,7 +481,7 @@ fn count(number: u64) -> String {
     format!("{},{:03}", number / 1000, number % 1000)
 }
 
-/// One part of so many.
+/// A fraction with this divisor, in words.
 fn fraction(divisor: u64) -> String {
     match divisor {
         2 => "half".to_owned(),

@@ -1,6 +1,6 @@
-//! Pages whose facts are in the sources of several crates, or in the form of a source. Each check
-//! compares a page with these sources. A page about values of one crate is compared by a test of
-//! that crate.
+//! Pages with facts that are in the sources of several crates, or in the form of a source. Each
+//! check compares a page with these sources. For a page about values of one crate, a test of that
+//! crate does this.
 
 mod annotations;
 mod constants;

@@ -1,4 +1,5 @@
-//! The paths that need no credential. The page lists each one that the server serves so, and no other.
+//! The paths that need no credential. The page lists exactly the paths that the server serves
+//! without one.
 
 use proc_macro2::TokenTree;
 use syn::visit::Visit;
@@ -11,7 +12,7 @@ pub(super) const PAGE: &str = "docs/reference/authentication.md";
 const HEADING: &str = "## Anonymous paths";
 
 /// The function that answers these paths, and its file.
-const DECISION: (&str, &str) = ("crates/server/src/pipeline/mod.rs", "public");
+const DECISION: (&str, &str) = ("crates/server/src/pipeline/public.rs", "outcome");
 
 /// The module that answers several paths, its file, and the function with their names.
 const HEALTH: (&str, &str, &str) = ("health", "crates/server/src/endpoints/health.rs", "response");
@@ -80,7 +81,7 @@ struct Answers {
     paths: Vec<(usize, String)>,
     /// String literals in calls of `matches!`.
     matched: Vec<(usize, String)>,
-    /// Modules whose function `response` is called.
+    /// Modules with a call of their function `response`.
     modules: Vec<(usize, String)>,
 }
 

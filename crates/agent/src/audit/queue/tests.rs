@@ -1,4 +1,4 @@
-//! The queue keeps what it has taken, in order, until it is removed; and it is bounded.
+//! The queue keeps the accepted records, in order, until they are removed; and it is bounded.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -141,7 +141,7 @@ async fn a_disk_that_takes_nothing_refuses_changes_and_counts_the_rest() {
     assert_eq!(read_all(&queue).await, ["4"]);
 }
 
-/// A full queue, one whose thread is behind, and a disk that takes nothing.
+/// A full queue, a queue with a thread that is behind, and a disk that accepts nothing.
 #[tokio::test]
 async fn what_a_record_would_have_told_is_told_by_the_next_one() {
     let home = tempfile::tempdir().unwrap();

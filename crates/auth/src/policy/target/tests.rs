@@ -216,7 +216,8 @@ fn a_scope_that_reads_does_not_upgrade() {
         (format!("GET {pod}/portforward+"), 's'),
         (format!("DELETE {pod}"), 's'),
         ("GET /api/v1/secrets".to_owned(), 's'),
-        // Whatever the scope: what it may do, and how it asks.
+        // Open with every scope: the queries of the caller's own permissions, and the way to send
+        // them.
         ("GET /apis".to_owned(), '.'),
         ("GET /apis+".to_owned(), 's'),
         ("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews".to_owned(), '.'),

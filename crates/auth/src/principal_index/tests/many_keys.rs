@@ -1,6 +1,6 @@
 //! Owners with many keys, and the keys of workload identities.
 
-use postern_kinds::principal::WorkloadFacts;
+use postern_kinds::principal::{KeyUse, WorkloadFacts};
 
 use super::super::concerned::KEYS_AT_ONCE;
 use super::*;
@@ -34,8 +34,9 @@ fn keys_sessions_logins_and_keys_of_workloads_are_counted_apart() {
     let connector = Some(ConnectorRef { name: "corp".to_owned(), uid: "c1".to_owned() });
     let ended =
         Lifetime { created_unix_seconds: NOW - 100, ttl_seconds: 50, ..Lifetime::default() };
-    let session = KeyFacts { is_session: true, maker: made_by("uid-k"), ..key("session", ada()) };
-    let login = KeyFacts { is_session: true, connector, ..key("login", ada()) };
+    let session =
+        KeyFacts { used_as: KeyUse::Session, maker: made_by("uid-k"), ..key("session", ada()) };
+    let login = KeyFacts { used_as: KeyUse::Session, connector, ..key("login", ada()) };
     let exchanged = KeyFacts { workload_uid: Some("w1".to_owned()), ..key("exchanged", ada()) };
     for (name, facts) in [
         ("old-session", KeyFacts { lifetime: ended, ..session.clone() }),
@@ -50,6 +51,7 @@ fn keys_sessions_logins_and_keys_of_workloads_are_counted_apart() {
     }
     assert_eq!(principals.key_count(&ada(), NOW), 3, "k, exchanged and expired");
     assert_eq!(principals.session_count("uid-k", NOW), 1);
+    assert_eq!(principals.all_session_count(&ada(), NOW), 1, "no login, and none that has ended");
     assert_eq!(principals.login_count(&ada(), "c1", NOW), 1);
     assert_eq!(principals.login_count(&ada(), "c2", NOW), 0);
     assert_eq!(principals.workload_key_count("w1", NOW), 1);

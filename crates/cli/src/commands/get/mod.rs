@@ -1,5 +1,6 @@
-//! `postern get`: objects of any kind, by name or all of them, as kubectl prints them. What is read is printed by
-//! `print.rs`, and `watching.rs` prints changes. One secret by name, with its keys and values, is in `secrets.rs`.
+//! `postern get`: objects of any kind, by name or all of them, as kubectl prints them. `print.rs`
+//! prints the objects, and `watching.rs` prints changes. One secret by name, with its keys and
+//! values, is in `secrets.rs`.
 
 mod print;
 mod watching;
@@ -12,14 +13,15 @@ use postern_meta::status::Reason;
 use serde_json::Value;
 
 use self::print::Objects;
+use super::by_kind::NamespaceArgs as _;
 use super::list::ListNamespaces;
 use super::secrets::{GetSecret, LocationFlags};
 use crate::error::CliError;
-use crate::flags::ConnectionFlags;
+use crate::flags::{ConnectionFlags, LabelFlag};
 use crate::jsonpath::Path;
 use crate::output_format::{OutputFormat, OutputParser, representation};
 use crate::process::Process;
-use crate::resources::{self, KindParser, Wanted};
+use crate::resources::{self, ObjectWords, Wanted};
 use crate::session::Session;
 use crate::variables::VariableFlags;
 use crate::{kinds, parse};
@@ -33,21 +35,17 @@ use crate::{kinds, parse};
     postern get user/ada team/red -o name\n  \
     postern get secrets -A -l team=red --sort-by .metadata.creationTimestamp\n  \
     postern get clusters -w\n  \
-    postern get users -o custom-columns=NAME:.metadata.name,MAIL:.spec.email\n  \
     postern get secret db.password\n  \
     postern get secret db -o env --only user,password\n  \
     postern get secret db --only user,password --watch -o dotenv")]
+#[command(mut_arg("words", |arg| arg.help(
+    "A kind, or several with commas, and the names of objects; or KIND/NAME, which may be repeated. \
+     `secret NAME[.KEY]` is one secret, or one key of it"
+)))]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of kubectl")]
 pub struct Get {
-    /// A kind, or several with commas, and the names of objects; or KIND/NAME, which may be repeated.
-    /// `secret NAME[.KEY]` is one secret, or one key of it
-    #[arg(
-        value_name = "KIND[/NAME]",
-        required = true,
-        value_parser = KindParser,
-        hide_possible_values = true
-    )]
-    words: Vec<String>,
+    #[command(flatten)]
+    objects: ObjectWords,
 
     /// How to print them [default: a table; of one secret its keys, of one key the value]
     #[arg(short, long, value_name = "FORMAT", value_parser = OutputParser)]
@@ -56,9 +54,8 @@ pub struct Get {
     #[command(flatten)]
     namespaces: ListNamespaces,
 
-    /// Only objects with these labels: team=red,env!=test
-    #[arg(short = 'l', long, value_name = "SELECTOR")]
-    selector: Option<String>,
+    #[command(flatten)]
+    labels: LabelFlag,
 
     /// Only objects with these fields: metadata.name=db
     #[arg(long, value_name = "SELECTOR")]
@@ -135,13 +132,9 @@ impl Get {
         if self.is_one_secret() {
             return self.one_secret()?.run(process).await;
         }
-        let wanted = resources::wanted(&self.words, Verb::Get)?;
+        let wanted = resources::wanted(&self.objects.words, Verb::Get)?;
         self.check(&wanted)?;
         let mut session = Session::open(&self.connection, process)?;
-        let needs_namespace = wanted.iter().any(|one| one.info.is_namespaced());
-        let flag = Some(&self.namespaces.namespace)
-            .filter(|_| needs_namespace && !self.namespaces.all_namespaces);
-        session.load_namespace(flag).await?;
         if self.watch || self.watch_only {
             return self.watch_objects(&mut session, &wanted, process).await;
         }
@@ -159,13 +152,13 @@ impl Get {
     /// Whether it is about the keys and values of one secret: `get secret NAME`, in a format that kubectl does not have
     /// for several objects.
     fn is_one_secret(&self) -> bool {
-        let [kind, _] = &self.words[..] else { return false };
+        let [kind, _] = &self.objects.words[..] else { return false };
         let found = kinds::find(&kind.to_ascii_lowercase(), kinds::all());
         if found.is_none_or(|info| info.kind != SharedSecret::INFO.kind) {
             return false;
         }
         let is_for_objects = self.namespaces.all_namespaces
-            || self.selector.is_some()
+            || self.labels.selector.is_some()
             || self.field_selector.is_some()
             || self.watch_only
             || self.sort_by.is_some()
@@ -180,7 +173,7 @@ impl Get {
     }
 
     fn one_secret(self) -> Result<GetSecret, CliError> {
-        let written = self.words.last().map_or("", String::as_str);
+        let written = self.objects.words.last().map_or("", String::as_str);
         let path = parse::secret_path(written)
             .map_err(|what| CliError::usage(format!("invalid NAME[.KEY]: {what}")))?;
         let SecretFlags { key, whole, all, project, variables } = self.secret;
@@ -219,17 +212,15 @@ impl Get {
         if named.is_some() && self.namespaces.all_namespaces {
             return Err(CliError::usage("an object with a name is in one namespace: omit -A"));
         }
-        if named.is_some() && (self.selector.is_some() || self.field_selector.is_some()) {
+        if named.is_some() && (self.labels.selector.is_some() || self.field_selector.is_some()) {
             return Err(CliError::usage("names and selectors cannot be used together"));
         }
         Ok(())
     }
 
     fn selection(&self) -> Selection {
-        Selection {
-            labels: self.selector.clone().unwrap_or_default(),
-            fields: self.field_selector.clone().unwrap_or_default(),
-        }
+        let fields = self.field_selector.clone().unwrap_or_default();
+        Selection { fields, ..self.labels.selection() }
     }
 
     fn representation(&self) -> Representation {
@@ -237,9 +228,15 @@ impl Get {
     }
 
     /// The namespace of the objects of a kind, unless it is all of them.
-    fn namespace_of(&self, session: &Session, info: &Info) -> Option<String> {
-        let is_in_one = info.is_namespaced() && !self.namespaces.all_namespaces;
-        is_in_one.then(|| session.namespace_or(&self.namespaces.namespace))
+    async fn namespace_of(
+        &self,
+        session: &mut Session,
+        info: &Info,
+    ) -> Result<Option<String>, CliError> {
+        match self.namespaces.flag().filter(|_| info.is_namespaced()) {
+            Some(flag) => session.namespace_of(flag).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Reads the objects, kind by kind, and goes on after an error that is about one of them.
@@ -251,7 +248,7 @@ impl Get {
         let mut all: Vec<Objects> = Vec::new();
         let mut failures = Vec::new();
         for one in wanted {
-            let namespace = self.namespace_of(session, one.info);
+            let namespace = self.namespace_of(session, one.info).await?;
             let of = Collection::new(one.info, namespace.as_deref());
             let read = match &one.name {
                 None => {

@@ -7,9 +7,8 @@ use zeroize::Zeroizing;
 
 use super::{Get, object_of};
 use crate::error::CliError;
-use crate::jsonpath::text_of;
-use crate::output::{self, escape, full_name};
-use crate::output_format::{Column, OutputFormat};
+use crate::output::{self, full_name};
+use crate::output_format::OutputFormat;
 use crate::process::Process;
 use crate::resources::Wanted;
 use crate::server_table::{TableOptions, TablePrinter};
@@ -64,7 +63,7 @@ fn set_type(item: &mut Value, info: &Info) {
 }
 
 impl Get {
-    /// Prints what was read.
+    /// Prints the objects.
     pub(super) fn print(
         &self,
         mut all: Vec<Objects>,
@@ -84,15 +83,6 @@ impl Get {
                 return self.print_tables(&all, process);
             }
             Some(OutputFormat::Name) => all.iter().map(names).collect::<String>().into(),
-            Some(OutputFormat::CustomColumns(columns)) => {
-                let items = all.iter().flat_map(|objects| &objects.items);
-                let rows: Vec<_> =
-                    items.map(|item| cells(columns, item)).collect::<Result<_, _>>()?;
-                if rows.is_empty() && wanted.iter().all(|one| one.name.is_some()) {
-                    return Ok(());
-                }
-                custom_table(columns, rows, self.no_headers)
-            }
             Some(format) => {
                 let items = all.into_iter().flat_map(|objects| objects.items);
                 let Some(value) = one_value(items, is_single) else { return Ok(()) };
@@ -112,7 +102,10 @@ impl Get {
         let mut separator = "";
         for objects in all {
             if objects.items.is_empty() {
-                process.print_status(&empty_message(objects.info, objects.namespace.as_deref()));
+                process.print_status(&output::empty_message(
+                    objects.info,
+                    objects.namespace.as_deref(),
+                ));
                 continue;
             }
             let kind = (all.len() > 1).then_some(objects.info);
@@ -125,7 +118,7 @@ impl Get {
         Ok(())
     }
 
-    /// What is printed of the tables of a kind.
+    /// The options for the tables of a kind.
     pub(super) fn table_options(&self, info: &Info, kind: Option<&'static Info>) -> TableOptions {
         TableOptions {
             wide: self.output.is_some(),
@@ -134,14 +127,6 @@ impl Get {
             no_headings: self.no_headers,
             kind,
         }
-    }
-}
-
-/// Says that there are no objects.
-fn empty_message(info: &Info, namespace: Option<&str>) -> String {
-    match namespace {
-        Some(namespace) => format!("no {} in the namespace {namespace}", info.plural),
-        None => format!("no {}", info.plural),
     }
 }
 
@@ -176,68 +161,5 @@ pub(super) fn document(value: Value, format: &OutputFormat) -> Result<Zeroizing<
         }
         OutputFormat::Yaml => Ok(output::yaml(value)),
         _ => Ok(output::json(value)),
-    }
-}
-
-/// The cells of an object.
-pub(super) fn cells(columns: &[Column], item: &Value) -> Result<Vec<String>, CliError> {
-    let cell = |column: &Column| {
-        let values = column.path.values(item).map_err(|what| {
-            CliError::new(format!("-o custom-columns: {}: {what}", column.heading))
-        })?;
-        let texts: Vec<String> =
-            values.into_iter().map(|value| escape(&cell_text(value))).collect();
-        Ok(if texts.is_empty() { "<none>".to_owned() } else { texts.join(",") })
-    };
-    columns.iter().map(cell).collect()
-}
-
-/// A value in a cell, as kubectl prints it: mappings and lists in the form of Go.
-fn cell_text(value: &Value) -> Zeroizing<String> {
-    match value {
-        Value::Object(fields) => {
-            let pairs = fields.iter().map(|(key, value)| format!("{key}:{}", *cell_text(value)));
-            Zeroizing::new(format!("map[{}]", pairs.collect::<Vec<_>>().join(" ")))
-        }
-        Value::Array(items) => {
-            let texts = items.iter().map(|item| cell_text(item).to_string());
-            Zeroizing::new(format!("[{}]", texts.collect::<Vec<_>>().join(" ")))
-        }
-        Value::Null => Zeroizing::new("<nil>".to_owned()),
-        other => text_of(other),
-    }
-}
-
-fn custom_table(
-    columns: &[Column],
-    rows: Vec<Vec<String>>,
-    no_headings: bool,
-) -> Zeroizing<String> {
-    if no_headings {
-        return output::columns(&rows).into();
-    }
-    output::table(headings(columns), rows).into()
-}
-
-/// The headings of columns.
-pub(super) fn headings(columns: &[Column]) -> Vec<String> {
-    columns.iter().map(|column| escape(&column.heading)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cells_are_those_of_kubectl() {
-        for (value, wanted) in [
-            (json!({ "c": "d", "a": ["x", 1, { "b": true }] }), "map[a:[x 1 map[b:true]] c:d]"),
-            (json!([]), "[]"),
-            (json!({}), "map[]"),
-            (json!("a b"), "a b"),
-            (json!([null, 1.5]), "[<nil> 1.5]"),
-        ] {
-            assert_eq!(*cell_text(&value), wanted);
-        }
     }
 }

@@ -4,11 +4,10 @@ use postern_client::{Change, Collection, Representation, Selection};
 use postern_kinds::{Info, Verb};
 use serde_json::Value;
 
-use super::print::{Objects, cells, document, headings, name_line};
+use super::print::{Objects, document, name_line};
 use super::{Get, explain_named};
 use crate::changes::{Changes, Event};
 use crate::error::CliError;
-use crate::output::{aligned, widen};
 use crate::output_format::OutputFormat;
 use crate::process::Process;
 use crate::resources::Wanted;
@@ -29,7 +28,7 @@ impl Get {
         if !info.serves(Verb::Watch) {
             return Err(CliError::usage(format!("{} cannot be watched", info.plural)));
         }
-        let namespace = self.namespace_of(session, info);
+        let namespace = self.namespace_of(session, info).await?;
         let of = Collection::new(info, namespace.as_deref());
         let selection = match name {
             None => self.selection(),
@@ -77,18 +76,13 @@ struct ChangePrinter<'a> {
     get: &'a Get,
     info: &'static Info,
     table: TablePrinter,
-    widths: Vec<usize>,
     separator: &'static str,
 }
 
 impl<'a> ChangePrinter<'a> {
     fn new(get: &'a Get, info: &'static Info, list: &Value) -> Self {
         let table = TablePrinter::new(list, get.table_options(info, None));
-        let mut widths = Vec::new();
-        if let Some(OutputFormat::CustomColumns(columns)) = &get.output {
-            widen(&mut widths, &[headings(columns)]);
-        }
-        Self { get, info, table, widths, separator: "" }
+        Self { get, info, table, separator: "" }
     }
 
     fn print_list(&mut self, items: Vec<Value>, process: &Process) -> Result<(), CliError> {
@@ -97,18 +91,6 @@ impl<'a> ChangePrinter<'a> {
             Some(OutputFormat::Name) => {
                 let lines: String = items.iter().map(|item| name_line(self.info, item)).collect();
                 process.print_text(&lines)
-            }
-            Some(OutputFormat::CustomColumns(columns)) => {
-                let mut rows = Vec::new();
-                if self.separator.is_empty() && !self.get.no_headers && !items.is_empty() {
-                    self.separator = "printed";
-                    rows.push(headings(columns));
-                }
-                for item in &items {
-                    rows.push(cells(columns, item)?);
-                }
-                widen(&mut self.widths, &rows);
-                process.print_text(aligned(&self.widths, &rows))
             }
             Some(format) => {
                 for item in items {

@@ -80,7 +80,7 @@ pub struct Run {
     connection: ConnectionFlags,
 }
 
-/// What is done when a value changes.
+/// The action when a value changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OnChange {
     Ignore,
@@ -119,8 +119,7 @@ impl Run {
         self.check()?;
         let given = self.given()?;
         let mut session = Session::open(&self.connection, process)?;
-        self.location.load_names(&mut session).await?;
-        let (info, namespace) = self.location.locate(&session);
+        let (info, namespace) = self.location.locate(&mut session).await?;
         let of = Collection::new(info, Some(&namespace));
         let read = read_all(&mut session, of, &given, process).await?;
         let paths: Vec<SecretPath> = read.iter().map(|read| read.path.clone()).collect();

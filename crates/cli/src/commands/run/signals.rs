@@ -92,8 +92,8 @@ fn is_from_terminal(signal: Signal) -> bool {
     foreground == Some(getpgrp())
 }
 
-/// The signals that this process ignores, as a bit mask. Other systems than Linux have no such file, so there none is
-/// known.
+/// The signals that this process ignores, as a bit mask. Only Linux has such a file, so the mask is
+/// empty on other systems.
 fn ignored_signals() -> u64 {
     let status = read_file(Path::new(STATUS_FILE), STATUS_MAX_BYTES).ok();
     status.map_or(0, |status| ignored_in(&String::from_utf8_lossy(&status)))

@@ -16,7 +16,7 @@ use crate::process::Process;
 use crate::session::Session;
 use crate::variables::Variable;
 
-/// What shells add to the number of a signal that has ended a command.
+/// The number that shells add to the number of a signal that has ended a command.
 const SIGNAL_CODE: i32 = 128;
 /// Signals that ask a command to end. A hangup also asks many services to read their configuration again.
 const STOPS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::QUIT];
@@ -79,8 +79,8 @@ impl<'a> Supervisor<'a> {
         Ok(Self { run, process, variables, child, signals, is_stopping: false })
     }
 
-    /// Does what was asked for on a change, if a variable has changed. Returns the status of a command that has ended and
-    /// is not started again.
+    /// Takes the action for a change, if a variable has changed. The result is the status of a
+    /// command that has ended and is not started again.
     async fn apply(&mut self, values: &Values) -> Result<Option<ExitStatus>, CliError> {
         match self.run.variables_of(values.paths(), &values.by_path()) {
             Ok(new) if new == self.variables => return Ok(None),
@@ -102,8 +102,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Ends the command, and starts it with the new variables. Returns its status if it has ended by itself, or if a
-    /// signal asks it to end for good.
+    /// Ends the command, and starts it with the new variables. The result is its status if it has
+    /// already ended, or if a signal asks it to end permanently.
     async fn restart(&mut self) -> Result<Option<ExitStatus>, CliError> {
         if let Ok(Some(status)) = self.child.try_wait() {
             return Ok(Some(status));

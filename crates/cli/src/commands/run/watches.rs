@@ -1,5 +1,5 @@
-//! The secrets of a supervised command, as they change. Each secret has one watch, whichever of its keys the command
-//! gets. So the values of one secret always come from one version of it.
+//! The secrets of a supervised command, as they change. Each secret has one watch for all keys that
+//! the command gets. So the values of one secret always come from one version of it.
 
 use std::future::pending;
 use std::mem;
@@ -72,8 +72,8 @@ impl Watches {
         Self { changes, batch: Vec::new(), batch_end: None, _tasks: JoinSet::new() }
     }
 
-    /// The next changes: one, and those that follow it within [`MERGE_TIME`]. Loses none if it is dropped. Waits for
-    /// ever if all watches have ended.
+    /// The next changes: one, and those that follow it within [`MERGE_TIME`]. Loses none if it is
+    /// dropped. If all watches have ended, waits without a limit.
     pub(super) async fn next(&mut self) -> Vec<SecretChange> {
         loop {
             let Some(end) = self.batch_end else {
@@ -94,7 +94,7 @@ impl Watches {
     /// Waits for the first values of all secrets.
     ///
     /// # Errors
-    /// If a secret cannot be read, or has not what the command needs.
+    /// If a secret cannot be read, or lacks a key that the command needs.
     pub(super) async fn load(&mut self, values: &mut Values) -> Result<(), CliError> {
         let mut missing = values.secrets.len();
         while missing > 0 {
@@ -119,7 +119,7 @@ pub(super) struct Values {
     secrets: Vec<Secret>,
 }
 
-/// A secret, and what the command needs of it.
+/// A secret, and the keys that the command needs of it.
 struct Secret {
     name: String,
     /// The keys that paths name.
@@ -166,8 +166,9 @@ impl Values {
         self.paths.iter().map(|path| values_of(path, data(path))).collect()
     }
 
-    /// Takes the values of a change, and returns whether there are new ones. A secret that was deleted, or lost a key that
-    /// the command gets, keeps all its earlier values: a part of the new ones would not fit the rest.
+    /// Takes the values of a change, and returns whether there are new ones. A secret that was
+    /// deleted, or that lost a key of the command, keeps all its earlier values. A part of the new
+    /// ones would not fit the rest.
     pub(super) fn take(&mut self, change: SecretChange, process: &Process) -> bool {
         let secret = &mut self.secrets[change.index];
         let name = &secret.name;

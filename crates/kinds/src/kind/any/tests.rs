@@ -1,10 +1,13 @@
-//! Tests of kinds behind [`AnyKind`]: what is read of stored JSON, and the rights on owners.
+//! Tests of kinds behind [`AnyKind`]: the parts that are read of stored JSON, and the rights on
+//! owners.
 
+use crate::Right;
+use crate::Verb;
 use serde_json::json;
 
 use super::*;
 use crate::owned_access_key::OwnedAccessKey;
-use crate::principal::{KeyFacts, Lifetime, TeamFacts, UserFacts};
+use crate::principal::{KeyFacts, KeyUse, Lifetime, TeamFacts, UserFacts};
 use crate::shared_secret::SharedSecret;
 use crate::team::Team;
 use crate::user::User;
@@ -77,7 +80,6 @@ fn a_change_has_the_facts_of_the_object() {
         owner: Some(Owner::User("ada".to_owned())),
         owner_uid: "uid-ada".to_owned(),
         groups,
-        disabled: false,
         lifetime: Lifetime {
             created_unix_seconds: 100,
             ttl_seconds: 300,
@@ -86,16 +88,34 @@ fn a_change_has_the_facts_of_the_object() {
         },
         is_login: true,
         scope: Some(std::sync::Arc::default()),
-        maker: None,
-        parent_uid: None,
-        is_session: false,
-        is_login_code: false,
-        is_command_line: false,
-        workload_uid: None,
-        connector: None,
-        identity: None,
+        ..KeyFacts::default()
     };
     assert_eq!(change(&OwnedAccessKey, key), AccessChange::Key(Some(facts)));
+}
+
+#[test]
+fn the_session_of_a_key_says_what_the_key_is_used_as() {
+    let line = json!({ "host": "laptop" });
+    for (session, used_as, is_session, is_code, is_command_line) in [
+        (Value::Null, KeyUse::Key, false, false, false),
+        (json!({}), KeyUse::Session, true, false, false),
+        (json!({ "loginCode": true }), KeyUse::LoginCode, true, true, false),
+        (json!({ "commandLine": line }), KeyUse::CommandLine, true, false, true),
+        (
+            json!({ "loginCode": true, "commandLine": line }),
+            KeyUse::CommandLineCode,
+            true,
+            true,
+            true,
+        ),
+    ] {
+        let key = json!({ "metadata": { "name": "k" }, "status": { "session": session } });
+        let change = OwnedAccessKey.access_change(Some(&text(&key)));
+        let Some(AccessChange::Key(Some(facts))) = change else { panic!("{key}: {change:?}") };
+        assert_eq!(facts.used_as, used_as, "{key}");
+        let answers = (used_as.is_session(), used_as.is_code(), used_as.is_command_line());
+        assert_eq!(answers, (is_session, is_code, is_command_line), "{used_as:?}");
+    }
 }
 
 #[test]

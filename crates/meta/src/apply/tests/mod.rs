@@ -127,7 +127,7 @@ fn entry(name: &str, seconds: i64, fields_v1: &Value) -> ManagedFieldsEntry {
     serde_json::from_value(entry).unwrap()
 }
 
-/// Writes `new` over `live` and returns what is stored then.
+/// Writes `new` over `live` and returns the object that is then stored.
 fn write(live: Option<&Object>, new: &Value, who: &Manager, seconds: i64) -> Object {
     let mut new = object(new);
     let kind = TrackedKind { schema: schema(), ignored: &FieldSet::new() };

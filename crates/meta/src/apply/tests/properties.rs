@@ -172,7 +172,7 @@ fn each_has_one_owner(object: &Object) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// One write of several managers: who, what, and how.
+/// One write of several managers: the operation and its options.
 #[derive(Debug, Clone)]
 enum Written {
     Apply { force: bool },
@@ -214,20 +214,20 @@ fn all_owned(object: &Object) -> FieldSet {
     FieldSet::union_of(owned(object).into_iter().map(|(_, set)| set))
 }
 
-/// The part of a set that the managers other than applies of `who` own.
+/// The fields owned by all entries except the applies of one manager, without containers.
 fn owned_by_others(object: &Object, who: &Manager) -> FieldSet {
     let entries = object.metadata.managed_fields.iter();
     let others = entries.filter(|entry| {
         entry.manager != who.name || entry.operation != crate::object::Operation::Apply
     });
     let owned = FieldSet::union_of(others.map(|entry| set(entry.fields_v1.as_ref().unwrap())));
-    // Empty, these are not there: the manager that removes the last entry removes them.
+    // Empty containers are not present: the manager that removes the last entry removes them.
     let containers = ["annotations", "labels", "finalizers"].map(|name| ["metadata", name]);
     let containers = FieldSet::of_fields(&containers.each_ref().map(|path| &path[..]));
     without(owned, &containers)
 }
 
-/// Checks what must hold after an apply of `configuration`.
+/// Checks the properties that must hold after an apply of `configuration`.
 fn apply_holds(
     live: Option<&Object>,
     new: &Object,
@@ -255,7 +255,7 @@ fn apply_holds(
     });
     let recorded = entry.map(|entry| set(entry.fields_v1.as_ref().unwrap())).unwrap_or_default();
     prop_assert_eq!(&recorded, &own);
-    // No manager owns a field that is not there.
+    // No manager owns a field that does not exist.
     let dangling = without(all_owned(new), &present);
     prop_assert!(dangling.is_empty(), "owned, but not present: {:?}", dangling);
     let Some(live) = live else { return Ok(()) };
@@ -338,7 +338,7 @@ proptest! {
         prop_assert_eq!(&forward.modified, &back.modified);
         let result = with(without(everything(&a), &forward.removed), &forward.added);
         prop_assert_eq!(result, everything(&b));
-        // Whatever an apply would own is present.
+        // All fields that an apply would own are present.
         prop_assert!(without(set_of(&b, schema()), &everything(&b)).is_empty());
     }
 
@@ -413,7 +413,8 @@ proptest! {
             let roots = FieldSet::of_fields(&[&["metadata"], &["spec"], &["status"]]);
             let wanted = everything(&ownable_value(&value));
             let present = everything(&without_entries(&new));
-            // Nothing is left of what was applied before, but for empty structs at the top.
+            // Nothing is left of the fields that were applied before, but for empty structs at the
+            // top.
             prop_assert!(without(without(present, &wanted), &roots).is_empty());
             live = Some(new);
         }

@@ -63,7 +63,7 @@ impl Step {
         Self { action, who, value }
     }
 
-    /// Does the step. The error is what the second line of a refusal has.
+    /// Does the step. The error is the second line of a refusal.
     fn run(&self, live: Option<&Object>, seconds: i64) -> Result<Object, String> {
         let ignored = match self.who.subresource.as_str() {
             "" => FieldSet::of_fields(&[&["status"]]),
@@ -179,7 +179,7 @@ fn flow(value: &Value) -> String {
     }
 }
 
-/// Runs one scenario, and returns it with what has really come of it.
+/// Runs one scenario, and returns it with the real results.
 fn run(scenario: &str) -> String {
     let mut actual = String::new();
     let (mut live, mut step_number): (Option<Object>, i64) = (None, 0);

@@ -218,7 +218,7 @@ fn sets_of_objects() {
     }
 }
 
-/// Compares two specs and looks at what was added, modified, and removed in them.
+/// Compares two specs and checks the added, modified and removed fields.
 fn check(cases: &[[Value; 5]]) {
     for [old, new, added, modified, removed] in cases {
         let changes = compare(&json!({ "spec": old }), &json!({ "spec": new }), schema());

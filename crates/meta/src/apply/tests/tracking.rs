@@ -92,7 +92,8 @@ fn an_update_takes_what_it_changes_and_gives_up_what_it_removes() {
         ],
         "the time of the manager that lost a field stays"
     );
-    // The first takes one back and removes one of its own; the time is that of the change.
+    // The first manager takes one field back and removes one of its fields; the time is that of the
+    // change.
     let third = rewrite(
         &second,
         &json!({"spec": {"data": {"a": "1", "b": "3", "d": "1"}}}),
@@ -222,7 +223,7 @@ fn an_applied_empty_value_is_owned_by_who_applied_it() {
         let forced = admitted(Some(&live), &spec, ("b", true), 2).unwrap();
         assert!(owners(&forced).iter().any(|(name, ..)| name == "b"), "{path}");
     }
-    // A manager that applies the same shares it. A manager that gives it up owns it no more.
+    // A manager that applies the same shares it. A manager that gives it up no longer owns it.
     let both = apply_and_admit(Some(&live), &empties(), "b", 2);
     assert_eq!(owners(&both), [owner("a", 1, own.clone()), owner("b", 2, own.clone())]);
     let rest = apply_and_admit(Some(&both), &Value::Null, "a", 3);

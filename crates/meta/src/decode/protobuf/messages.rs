@@ -1,6 +1,6 @@
 //! The messages that are read: the field numbers of Kubernetes' public definitions.
 //!
-//! A table is finite and holds no message that holds itself, so what is decoded by it has a depth
+//! A table is finite and holds no message that holds itself, so a message decoded by it has a depth
 //! that the table bounds.
 
 use Type::{
@@ -11,9 +11,9 @@ use crate::gvk::GroupVersion;
 
 /// The type of a field.
 ///
-/// Go clients write numbers, flags and texts that are not set as well, unless they are pointers. The
-/// JSON of the same object leaves them out, so what is zero or empty is left out here, too, but for
-/// [`Explicit`].
+/// Go clients write numbers, flags and texts that are not set as well, unless they are pointers.
+/// The JSON of the same object leaves them out. So zero and empty values are left out here, too,
+/// but for [`Explicit`].
 pub(super) enum Type {
     Text,
     /// 64 bits.

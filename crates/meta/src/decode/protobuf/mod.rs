@@ -4,7 +4,7 @@
 //! `kubectl create namespace` and `kubectl auth can-i` need this. Only the kinds of the tables in
 //! `messages` are decoded, and nothing is encoded: responses are JSON.
 //!
-//! A field that is not in its table becomes a null of the name `#NUMBER`, so that whatever treats
+//! A field that is not in its table becomes a null of the name `#NUMBER`. So all code that treats
 //! unknown fields of JSON treats it the same way.
 
 mod messages;

@@ -462,7 +462,7 @@ fn values_are_limited_as_in_json() {
     assert!(role(MAX_JSON_NODES / 3 + 1).is_err());
     let unknown: Vec<u8> = (100..100 + MAX_JSON_NODES as u64).flat_map(|n| number(n, 1)).collect();
     assert!(error_of("Secret", &unknown).contains("too many values"));
-    // The JSON of all managed fields together has no more than one body.
+    // The JSON of all managed fields together may have only as many values as one body.
     let managed = |n: usize| {
         let list = format!("[{}1]", "1,".repeat(n / 4 - 1));
         field(1, &field(17, &field(7, &field(1, list.as_bytes()))).repeat(4))
@@ -479,7 +479,7 @@ fn values_are_limited_as_in_json() {
     assert!(error_of("Secret", &nested(MAX_DEPTH - 3)).contains("nested too deeply"));
 }
 
-/// Encodes what the decoder makes of a message: fields in the order of the table.
+/// Encodes the decoder's result for a message: fields in the order of the table.
 fn encode(table: &[Field], object: &Value) -> Vec<u8> {
     table
         .iter()

@@ -1,4 +1,4 @@
-//! Protobuf's wire format: fields of a number and a value, without what they mean.
+//! Protobuf's wire format: fields of a number and a value, without their meaning.
 
 use crate::decode::DecodeError;
 

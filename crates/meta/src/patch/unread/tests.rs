@@ -27,7 +27,7 @@ fn code(object: Value, patch: &Value) -> u16 {
     apply_json_patch_unread(object, patch, DATA).map_or_else(|error| error.code(), |_| 200)
 }
 
-/// A writer who may not read learned from 422 and 200 which keys a secret has.
+/// A writer that may not read learned from 422 and 200 which keys a secret has.
 #[test]
 fn a_writer_does_not_learn_which_keys_there_are() {
     for (op, path, want) in [
@@ -227,7 +227,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Two objects that differ only in what is protected give the same answer to every patch.
+    /// Two objects that differ only in protected fields give the same answer to every patch.
     #[test]
     fn the_answer_does_not_depend_on_what_is_protected(
         (left, right) in (entries(), entries()),
@@ -262,8 +262,9 @@ proptest! {
             let is_map = left["spec"].get("data").is_none_or(Value::is_object);
             let unread = apply_json_patch_unread(left, &patch, DATA);
             prop_assert!(unread.is_ok() || !is_map);
-            if is_map && !patch.to_string().contains("\"value\":\"x\"") {
-                // (A text in place of the map is replaced by a map here.)
+            let stays_map = strict["spec"].get("data").is_none_or(Value::is_object);
+            if is_map && stays_map && !patch.to_string().contains("\"value\":\"x\"") {
+                // (A text or a list in place of the map is replaced by a map here. Neither is a valid object.)
                 prop_assert_eq!(unread.unwrap(), strict);
             }
         }

@@ -65,7 +65,7 @@ struct LoadedObject {
     ties: Vec<OwnerReference>,
 }
 
-/// The cache of the kind whose collection has a key.
+/// The cache of the kind with this key in its collection.
 fn resource_of<'a>(registry: &'a Registry, key: &str) -> Option<&'a ResourceCache> {
     registry.cache().resources().iter().find(|one| key.starts_with(one.prefix()))
 }
@@ -137,7 +137,7 @@ impl LoadedObject {
         ignore_not_found(operations::delete(registry, &permit, &options).await.map(drop))
     }
 
-    /// Whether this object ends with the object of this uid, whatever its owner references are.
+    /// Whether this object ends with the object of this uid, regardless of its owner references.
     fn ends_with(&self, uid: &str) -> bool {
         self.ties.iter().any(|one| one.uid == uid)
     }

@@ -1,5 +1,6 @@
-//! Deletes objects whose owners are gone, or an object that they end with, and handles owners that are deleted with foreground or orphan
-//! propagation (`docs/reference/api.md#deletion`).
+//! Deletes objects after their owners, or after an object that they end with. It also handles
+//! owners that are deleted with foreground or orphan propagation
+//! (`docs/reference/api.md#deletion`).
 //!
 //! It follows the cache as a watcher does. In addition to the cache it has one index: the objects that name
 //! each owner. The index is built from the store at every start, so a restart loses nothing. An object is
@@ -15,13 +16,13 @@ use std::time::Duration;
 
 use postern_kinds::AnyKind;
 use postern_meta::event::WatchEventType;
-use postern_store::Position;
 use postern_telemetry::log_limited;
 use tokio::time::Instant;
 
 use self::failures::Failures;
 use self::index::Index;
-use crate::cache::{CachedObject, Next, ResourceCache};
+use super::cursor::{Cursor, CursorRead};
+use crate::cache::{CachedObject, ResourceCache};
 use crate::registry::Registry;
 
 /// The time in which changes are collected, so that many writes wake the collector once.
@@ -37,8 +38,8 @@ const OBJECTS_PER_READ: usize = 64;
 struct Collector {
     registry: Arc<Registry>,
     index: Index,
-    /// The cursor in the events of each kind; `None` if the kind must be read again.
-    cursors: Vec<Option<Position>>,
+    /// The cursor in the events of each kind.
+    cursors: Vec<Cursor>,
     /// The storage keys of the objects to process.
     queue: BTreeSet<Arc<str>>,
     /// The objects that could not be processed and wait for the next attempt.
@@ -65,7 +66,7 @@ pub async fn run(registry: Arc<Registry>) {
 impl Collector {
     /// A collector that has not read anything yet.
     fn new(registry: Arc<Registry>) -> Self {
-        let cursors = registry.cache().resources().iter().map(|_| None).collect();
+        let cursors = vec![Cursor::default(); registry.cache().resources().len()];
         let (index, queue, failures) = (Index::default(), BTreeSet::new(), Failures::default());
         Self { registry, index, cursors, queue, failures }
     }
@@ -74,39 +75,25 @@ impl Collector {
     async fn catch_up(&mut self) {
         let registry = self.registry.clone();
         for (index, resource) in registry.cache().resources().iter().enumerate() {
-            while let Some(cursor) = self.cursors[index] {
-                match resource.events_after(cursor) {
-                    Next::Events(events) => {
+            while let Some(read) = self.cursors[index].next(resource) {
+                match read {
+                    CursorRead::Events(events) => {
                         for event in &events {
                             let gone = event.event_type == WatchEventType::Deleted;
                             self.note(resource.kind(), &event.object, gone);
-                            self.cursors[index] = Some(event.position());
                         }
                     }
-                    Next::Idle(revision) => {
-                        self.cursors[index] = Some(cursor.max(Position::end_of(revision)));
-                        break;
-                    }
-                    Next::Expired(_) => self.cursors[index] = None,
+                    CursorRead::Expired => self.relist(resource).await,
                 }
-            }
-            if self.cursors[index].is_none() {
-                self.cursors[index] = Some(self.relist(resource).await);
             }
         }
     }
 
-    /// Reads all objects of a kind. Returns the cursor from which its events continue.
-    async fn relist(&mut self, resource: &ResourceCache) -> Position {
-        // A change during the read comes again as an event.
-        let from = Position::end_of(self.registry.cache().applied());
+    /// Reads all objects of a kind.
+    async fn relist(&mut self, resource: &ResourceCache) {
         let related = self.index.clear_collection(resource.prefix());
         self.queue.extend(related);
-        let mut after = None;
-        loop {
-            let objects = resource.page(after.as_deref(), OBJECTS_PER_READ);
-            let Some(last) = objects.last() else { return from };
-            after = Some(last.key().clone());
+        for objects in resource.pages(OBJECTS_PER_READ) {
             for object in &objects {
                 self.note(resource.kind(), object, false);
             }
@@ -166,38 +153,26 @@ impl Collector {
 
 #[cfg(test)]
 mod tests {
-    use postern_kinds::Verb;
-    use postern_kinds::shared_secret::SharedSecret;
     use postern_meta::object::Object;
-    use postern_meta::options::{DeleteOptions, GetOptions, Propagation};
+    use postern_meta::options::{DeleteOptions, Propagation};
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::admit::Writing;
-    use crate::operations;
-    use crate::permit::Permit;
-    use crate::registry::decoded;
-    use crate::registry::tests::fixture;
-    use crate::storage_key;
+    use crate::registry::tests::{Fixture, fixture, secret};
 
     mod ties;
 
-    fn permit(verb: Verb, name: &str) -> Permit {
-        Permit::for_server(&SharedSecret, verb, Some("platform"), name)
+    /// A secret with these owner references.
+    async fn make(fixture: &Fixture, name: &str, owners: Value) -> Object {
+        let metadata = json!({ "ownerReferences": owners });
+        fixture.make(secret(name), json!({ "metadata": metadata })).await
     }
 
-    async fn make(registry: &Registry, name: &str, owners: Value) -> Object {
-        let info = SharedSecret.info();
-        let object = Object::from_value(json!({
-            "apiVersion": info.version.to_string(),
-            "kind": info.kind,
-            "metadata": { "name": name, "ownerReferences": owners },
-        }));
-        let permit = permit(Verb::Create, name);
-        let made = operations::create(registry, &permit, object.unwrap(), &Writing::by_server())
-            .await
-            .unwrap();
-        decoded(&made).unwrap()
+    fn reference(owner: &Object) -> Value {
+        json!([{
+            "apiVersion": owner.api_version, "kind": owner.kind, "name": "owner",
+            "uid": owner.metadata.uid,
+        }])
     }
 
     #[tokio::test]
@@ -205,29 +180,25 @@ mod tests {
         let fixture = fixture().await;
         let registry = fixture.registry.clone();
         let mut collector = Collector::new(registry.clone());
-        let owner = make(&registry, "owner", json!([])).await;
+        let owner = make(&fixture, "owner", json!([])).await;
         collector.catch_up().await;
         assert!(collector.work().await.is_none());
-        let reference = json!([{
-            "apiVersion": owner.api_version, "kind": owner.kind, "name": "owner",
-            "uid": owner.metadata.uid,
-        }]);
-        make(&registry, "dependent", reference).await;
+        make(&fixture, "dependent", reference(&owner)).await;
         let orphaning =
             DeleteOptions { propagation: Some(Propagation::Orphan), ..DeleteOptions::default() };
-        operations::delete(&registry, &permit(Verb::Delete, "owner"), &orphaning).await.unwrap();
+        fixture.try_delete(secret("owner"), orphaning).await.unwrap();
         // The owner is processed before the collector has read either event.
-        collector.queue.insert(storage_key::object(SharedSecret.info(), Some("platform"), "owner"));
+        collector.queue.insert(secret("owner").key());
         for _ in 0..3 {
             assert!(collector.work().await.is_none());
             collector.catch_up().await;
         }
         let get = async |name| {
-            registry.cache().wait_until_current().await.unwrap();
-            registry.get(&permit(Verb::Get, name), &GetOptions::default()).await
+            fixture.current().await;
+            fixture.read(secret(name)).await
         };
         assert_eq!(get("owner").await.unwrap_err().code(), 404);
-        let dependent = decoded(&get("dependent").await.unwrap()).unwrap();
+        let dependent = get("dependent").await.unwrap();
         assert!(dependent.metadata.owner_references.is_empty(), "it stays, without the owner");
     }
 
@@ -236,32 +207,25 @@ mod tests {
         let fixture = fixture().await;
         let registry = fixture.registry.clone();
         let mut collector = Collector::new(registry.clone());
-        let owner = make(&registry, "owner", json!([])).await;
-        let reference = json!([{
-            "apiVersion": owner.api_version, "kind": owner.kind, "name": "owner",
-            "uid": owner.metadata.uid,
-        }]);
-        fixture.corrupt(&SharedSecret, Some("platform"), "owner").await;
-        make(&registry, "dependent", reference).await;
-        registry.cache().wait_until_current().await.unwrap();
+        let owner = make(&fixture, "owner", json!([])).await;
+        fixture.corrupt(secret("owner")).await;
+        make(&fixture, "dependent", reference(&owner)).await;
+        fixture.current().await;
         collector.catch_up().await;
         let next_try = collector.work().await.expect("the owner cannot be read");
         for name in ["a", "b", "c"] {
-            make(&registry, name, json!([])).await;
+            make(&fixture, name, json!([])).await;
             collector.catch_up().await;
             assert_eq!(collector.work().await, Some(next_try), "it waits for its time");
         }
         tokio::time::advance(next_try - Instant::now()).await;
         let later = collector.work().await.expect("the owner cannot be read yet");
         assert!(later - next_try > next_try - (next_try - RETRY), "the next wait is longer");
-        let delete = permit(Verb::Delete, "owner");
-        let how = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
-        operations::delete(&registry, &delete, &how).await.unwrap();
-        registry.cache().wait_until_current().await.unwrap();
+        fixture.remove(secret("owner")).await;
         collector.catch_up().await;
         assert_eq!(collector.work().await, None);
-        registry.cache().wait_until_current().await.unwrap();
-        let gone = registry.get(&permit(Verb::Get, "dependent"), &GetOptions::default()).await;
+        fixture.current().await;
+        let gone = fixture.read(secret("dependent")).await;
         assert_eq!(gone.unwrap_err().code(), 404, "its owner is gone");
     }
 }

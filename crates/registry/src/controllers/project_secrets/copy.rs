@@ -44,20 +44,20 @@ type Data = Map<String, Value>;
 pub(super) struct Batch<'a> {
     pub(super) registry: &'a Registry,
     flow: &'a Flow,
-    /// The owners whose rate limit for copies is exhausted.
+    /// The owners that have used up their rate limit for copies.
     refused: Mutex<HashSet<Arc<str>>>,
     writers: Mutex<Writers>,
     sources: Mutex<Sources>,
 }
 
-/// The source of a secret, and the writer whose permission it depends on.
+/// The source of a secret, and the writer that must have permission to read it.
 pub(super) struct SyncTarget {
     writer: Option<String>,
     source: DataSource,
     may_read: bool,
     /// The expiry of the key that set the labels, in seconds since 1970, if it expires.
     pub(super) ends_at: Option<i64>,
-    /// The owner whose rate limit counts the copies, if it is known.
+    /// The owner with the rate limit that counts the copies, if it is known.
     pub(super) counted_for: Option<Arc<str>>,
     /// Whether the copy waits for the rate limit.
     pub(super) is_waiting: bool,
@@ -327,7 +327,7 @@ pub(super) fn writing() -> Writing {
 /// Sets the data of a secret, at the place where its kind has it.
 pub(super) fn set_data(kind: &dyn AnyKind, object: &mut Object, data: Data) {
     let data = Value::Object(data);
-    if kind.layout() == postern_kinds::Layout::TopLevel {
+    if kind.info().layout == postern_kinds::Layout::TopLevel {
         object.fields.insert("data".to_owned(), data);
         return;
     }
@@ -373,7 +373,7 @@ pub(super) fn set_condition(
     of: &str,
     (is_true, reason, message): (bool, &str, String),
 ) {
-    if kind.layout() == postern_kinds::Layout::TopLevel {
+    if kind.info().layout == postern_kinds::Layout::TopLevel {
         return;
     }
     let mut conditions = conditions_of(object);

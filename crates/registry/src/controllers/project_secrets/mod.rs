@@ -23,13 +23,13 @@ use postern_kinds::shared_secret::SharedSecret;
 use postern_meta::event::WatchEventType;
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
-use postern_store::Position;
 use postern_telemetry::log_limited;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use self::copy::{Batch, SyncTarget};
-use crate::cache::{CachedObject, Next, ResourceCache};
+use super::cursor::{Cursor, CursorRead};
+use crate::cache::{CachedObject, ResourceCache};
 use crate::registry::Registry;
 use crate::storage_key;
 
@@ -96,8 +96,8 @@ pub async fn run(registry: Arc<Registry>, flow: Arc<Flow>) {
 struct Follower {
     registry: Arc<Registry>,
     flow: Arc<Flow>,
-    /// The cursor in the events of each of [`KINDS`]; `None` if the kind must be read again.
-    cursors: [Option<Position>; 3],
+    /// The cursor in the events of each of [`KINDS`].
+    cursors: [Cursor; 3],
     source_of: HashMap<Arc<str>, Arc<str>>,
     targets_of: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// The permission on which the last copy to each secret depends.
@@ -136,7 +136,7 @@ impl Follower {
         Self {
             registry,
             flow,
-            cursors: [None; 3],
+            cursors: [Cursor::default(); 3],
             source_of: HashMap::new(),
             targets_of: HashMap::new(),
             targets: HashMap::new(),
@@ -152,39 +152,25 @@ impl Follower {
         let registry = self.registry.clone();
         for (index, kind) in KINDS.into_iter().enumerate() {
             let resource = registry.cache().of(kind.info());
-            while let Some(cursor) = self.cursors[index] {
-                match resource.events_after(cursor) {
-                    Next::Events(events) => {
+            while let Some(read) = self.cursors[index].next(resource) {
+                match read {
+                    CursorRead::Events(events) => {
                         for event in &events {
                             self.note(kind, &event.object, is_removal(event.event_type));
-                            self.cursors[index] = Some(event.position());
                         }
                     }
-                    Next::Idle(revision) => {
-                        self.cursors[index] = Some(cursor.max(Position::end_of(revision)));
-                        break;
-                    }
-                    Next::Expired(_) => self.cursors[index] = None,
+                    CursorRead::Expired => self.relist(kind, resource).await,
                 }
                 tokio::task::yield_now().await;
-            }
-            if self.cursors[index].is_none() {
-                self.cursors[index] = Some(self.relist(kind, resource).await);
             }
         }
     }
 
-    /// Reads all objects of a kind. Returns the cursor from which its events continue.
-    async fn relist(&mut self, kind: &'static dyn AnyKind, resource: &ResourceCache) -> Position {
-        // A change during the read comes again as an event.
-        let from = Position::end_of(self.registry.cache().applied());
+    /// Reads all objects of a kind.
+    async fn relist(&mut self, kind: &'static dyn AnyKind, resource: &ResourceCache) {
         let of_kind = self.source_of.keys().filter(|key| key.starts_with(resource.prefix()));
         self.queue.extend(of_kind.cloned().collect::<Vec<_>>());
-        let mut after = None;
-        loop {
-            let objects = resource.page(after.as_deref(), OBJECTS_PER_READ);
-            let Some(last) = objects.last() else { return from };
-            after = Some(last.key().clone());
+        for objects in resource.pages(OBJECTS_PER_READ) {
             for object in &objects {
                 self.note(kind, object, false);
             }
@@ -259,7 +245,8 @@ impl Follower {
         }
     }
 
-    /// Enqueues the secrets whose writer's key has expired: the expiry itself writes nothing.
+    /// Enqueues the secrets after the key of their writer has expired: the expiry itself writes
+    /// nothing.
     fn enqueue_ended(&mut self) {
         let now = self.registry.source().now().unix_seconds();
         while let Some((end, _)) = self.ends.first()
@@ -278,8 +265,8 @@ impl Follower {
             .clamp(BATCH_INTERVAL, CLOCK_INTERVAL)
     }
 
-    /// Enqueues the secrets whose writers have got or lost the permission to read the source. Permissions change
-    /// often, mostly those of other callers.
+    /// Enqueues the secrets for which a writer has gained or lost the permission to read the
+    /// source. Permissions often change, mostly those of other callers.
     async fn check_permissions(&mut self) {
         if self.registry.cache().wait_until_current().await.is_err() {
             self.queue.extend(self.source_of.keys().cloned());
@@ -409,7 +396,7 @@ fn source_key(kind: &'static dyn AnyKind, object: &CachedObject) -> Option<Arc<s
         ..ObjectMeta::default()
     };
     // Whether the namespace belongs to a project is checked when the secret is processed: it may not be known yet.
-    let source = kind.data_source(&metadata)?;
+    let source = kind.info().data_source(&metadata)?;
     Some(storage_key::object(source.kind.info(), Some(&source.namespace), &source.name))
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::permit::Permit;
+use crate::registry::deciding::StoredMetadata;
 use crate::registry::{Registry, not_found};
 
 /// The shortest time between two checks.
@@ -29,17 +30,11 @@ struct Stored {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct StoredMetadata {
-    uid: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
 struct StoredSpec {
     connection: String,
 }
 
-/// The right of an agent to the tunnels of its own Cluster.
+/// The permission of an agent to use the tunnels of its own Cluster.
 pub struct AgentAccess {
     registry: Arc<Registry>,
     permit: Permit,
@@ -51,8 +46,9 @@ pub struct AgentAccess {
 }
 
 impl AgentAccess {
-    /// The right of the caller of a permit. Only the agent of the Cluster has it: the caller of an access key whose
-    /// subject is the agent of this Cluster. No user and no team has it, whatever their roles, and no caller by impersonation.
+    /// The permission of the caller of a permit. Only the agent of the Cluster has it: the caller's
+    /// access key has the agent of this Cluster as its subject. No user or team has it, with any
+    /// role, and no caller has it by impersonation.
     ///
     /// # Errors
     /// - 403 for every caller but the agent of this Cluster

@@ -6,6 +6,7 @@
 //! second one takes.
 
 pub mod access;
+pub mod cluster_counts;
 mod uses;
 pub mod watch;
 
@@ -29,7 +30,7 @@ use super::{EncodedObject, Registry, not_found};
 use crate::cache::{Cache, CachedObject, stored_head};
 use crate::storage_key;
 
-/// The number of clusters whose documents are kept.
+/// The maximum number of clusters with documents in memory.
 const MAX_KEPT: usize = 1000;
 
 /// A configuration, or a part of one.
@@ -45,9 +46,10 @@ pub struct Document {
 }
 
 impl Document {
-    /// The whole object, for a response to a caller who may read the configuration of the agent.
+    /// The whole object, for a response to a caller with permission to read the configuration of
+    /// the agent.
     pub fn encoded(&self) -> EncodedObject {
-        EncodedObject { json: self.object.json(), created: None }
+        EncodedObject { json: self.object.json(), created: None, owner_uid: None }
     }
 }
 

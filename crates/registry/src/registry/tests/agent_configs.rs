@@ -21,14 +21,10 @@ use postern_kinds::user::User;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use serde_json::{Value, json};
 
-use super::fleet::{delete, make, of};
 use super::*;
-use crate::credential::Credential;
 use crate::permit::ResourceTarget;
 use crate::registry::agent_configs::watch::AgentWatcher;
 use crate::registry::watch::Deliveries as _;
-
-type AnyKindRef = &'static dyn postern_kinds::AnyKind;
 
 const INSTANCES: [AnyKindRef; 2] = [&VirtualClusterInstance, &SpaceInstance];
 const CLUSTERS: [&str; 2] = ["c", "d"];
@@ -38,7 +34,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// The content of a document.
 async fn said(server: &Fixture, cluster: &str, part: Option<Part>) -> Value {
-    server.registry.cache().wait_until_current().await.unwrap();
+    server.current().await;
     let document = server.registry.agent_config(cluster, part).await.unwrap();
     document.object.decode().unwrap().into_value()["spec"].clone()
 }
@@ -139,32 +135,23 @@ async fn change_at_random(server: &Fixture, pick: &mut impl FnMut(usize) -> usiz
     if kind.info().plural == VirtualClusterInstance.info().plural {
         whole["spec"]["clusterRef"]["virtualCluster"] = name.into();
     }
-    whole["apiVersion"] = kind.info().version.to_string().into();
-    whole["kind"] = kind.info().kind.into();
-    whole["metadata"] = json!({ "name": name });
-    let permit = |verb| Permit::for_server(kind, verb, namespace, name);
-    let (registry, writing) = (&server.registry, Writing::by_server());
+    let at = At { kind, namespace, name };
     match pick(4) {
         0 => {
-            let _ = operations::delete(registry, &permit(Verb::Delete), &DeleteOptions::default())
-                .await;
+            let _ = server.try_delete(at, DeleteOptions::default()).await;
         }
         1 => {
-            let update = permit(Verb::Update);
-            let updated = operations::update(registry, &update, &writing, |object| {
-                let mut value = object.clone().into_value();
+            let set = |value: &mut Value| {
                 for field in ["spec", "rules", "subjects"] {
                     if let Some(new) = whole.get(field) {
                         value[field] = new.clone();
                     }
                 }
-                Ok(Object::from_value(value).unwrap())
-            });
-            let _ = updated.await;
+            };
+            let _ = server.try_change(at, set).await;
         }
         _ => {
-            let object = Object::from_value(whole).unwrap();
-            let _ = operations::create(registry, &permit(Verb::Create), object, &writing).await;
+            let _ = server.try_make(at, whole).await;
         }
     }
 }
@@ -174,15 +161,15 @@ async fn scene() -> Fixture {
     let server = fixture().await;
     for name in ["ada", "eve"] {
         let spec = json!({ "spec": { "subject": format!("{name}@example.com") } });
-        server.try_make(&User, name, &spec).await.unwrap();
+        server.make(at(&User, name), spec).await;
     }
     for name in CLUSTERS {
-        server.try_make(&Cluster, name, &json!({})).await.unwrap();
+        server.make(at(&Cluster, name), json!({})).await;
     }
     for name in ["a", "b"] {
-        server.try_make(&Project, name, &json!({})).await.unwrap();
+        server.make(at(&Project, name), json!({})).await;
     }
-    server.registry.cache().wait_until_current().await.unwrap();
+    server.current().await;
     server
 }
 
@@ -217,26 +204,21 @@ async fn what_is_kept_in_step_is_what_a_computation_of_everything_gives() {
 async fn agent_key(server: &Fixture) -> Digest {
     let rule = json!({ "verbs": ["get", "watch"], "apiGroups": [MANAGEMENT_V1.group],
         "resources": ["clusters/agentconfig"], "resourceNames": ["c"] });
-    let whole = json!({ "metadata": { "name": "agent" }, "rules": [rule] });
-    make(server, of(&ClusterRole, Verb::Create, "agent"), whole).await;
-    let binding = json!({ "metadata": { "name": "agent" },
+    server.make(at(&ClusterRole, "agent"), json!({ "rules": [rule] })).await;
+    let binding = json!({
         "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": "agent" },
         "subjects": [{ "apiGroup": RBAC, "kind": "User", "name": "ada@example.com" }] });
-    make(server, of(&ClusterRoleBinding, Verb::Create, "agent"), binding).await;
+    server.make(at(&ClusterRoleBinding, "agent"), binding).await;
     server.key_of("agent", "ada", json!({ "scope": { "rules": [{}] } })).await
 }
 
 async fn watch_of(server: &Fixture, digest: Digest, part: Option<Part>) -> AgentWatcher {
-    let cache = server.registry.cache();
-    cache.wait_until_current().await.unwrap();
-    let now = server.clock.now().unix_seconds();
-    let identity =
-        cache.principals().identify(&digest, now, &cache.policy()).unwrap().identity.clone();
+    server.current().await;
     let action = Cluster.info().action("agentconfig", Verb::Watch);
     let target =
         ResourceTarget { action, ..ResourceTarget::object(&Cluster, Verb::Watch, None, "c") };
-    let credential = Credential::of_key(identity, digest);
-    let permit = Permit::decide(cache.policy(), credential, target).unwrap();
+    let policy = server.registry.cache().policy();
+    let permit = Permit::decide(policy, server.credential(digest), target).unwrap();
     let (options, ending) = (options("watch=1&allowWatchBookmarks=1"), server.ending.subscribe());
     AgentWatcher::begin(&server.registry, &permit, part, &options, ending).await.unwrap()
 }
@@ -257,14 +239,13 @@ async fn a_watch_tells_what_changes_then_that_nothing_does_and_ends_with_its_key
         all.push(watcher);
     }
     let [whole, tokens, places] = &mut all[..] else { unreachable!() };
-    let instance = json!({ "metadata": { "name": "x" }, "spec": { "owner": { "user": "eve" },
+    let instance = json!({ "spec": { "owner": { "user": "eve" },
         "clusterRef": { "cluster": "c", "namespace": "n" } } });
-    make(&server, Permit::for_server(&SpaceInstance, Verb::Create, Some("p-a"), "x"), instance)
-        .await;
+    server.make(within("p-a", &SpaceInstance, "x"), instance).await;
     assert_eq!(next(whole).await, "MODIFIED c");
     assert_eq!(next(places).await, "MODIFIED c");
     assert_eq!(next(tokens).await, "BOOKMARK false", "it is of the other part");
-    delete(&server, of(&OwnedAccessKey, Verb::Delete, "agent"), DeleteOptions::default()).await;
+    server.delete(at(&OwnedAccessKey, "agent")).await;
     for watcher in &mut all {
         let mut last = String::new();
         while let Some(deliveries) = watcher.next().await {
@@ -280,7 +261,7 @@ async fn a_watch_ends_when_its_caller_may_not_watch_any_more() {
     let digest = agent_key(&server).await;
     let mut watcher = watch_of(&server, digest, Some(Part::Tokens)).await;
     assert_eq!(next(&mut watcher).await, "ADDED c");
-    delete(&server, of(&ClusterRoleBinding, Verb::Delete, "agent"), DeleteOptions::default()).await;
+    server.delete(at(&ClusterRoleBinding, "agent")).await;
     assert_eq!(next(&mut watcher).await, "ERROR 410");
     assert!(watcher.next().await.is_none());
 }
@@ -295,7 +276,7 @@ async fn a_revocation_waits_for_nothing_that_is_on_the_cluster() {
     assert_eq!(next(&mut watcher).await, "ADDED c");
     let before = said(&server, "c", Some(Part::Tokens)).await;
     let held = server.registry.agent_configs().block_places().await;
-    delete(&server, of(&OwnedAccessKey, Verb::Delete, "other"), DeleteOptions::default()).await;
+    server.delete(at(&OwnedAccessKey, "other")).await;
     assert_eq!(next(&mut watcher).await, "MODIFIED c");
     let after = said(&server, "c", Some(Part::Tokens)).await;
     let count = |spec: &Value| spec["revocations"].as_array().map_or(0, Vec::len);
@@ -311,24 +292,21 @@ async fn a_revocation_waits_for_nothing_that_is_on_the_cluster() {
 async fn a_change_of_other_rules_makes_nothing_anew() {
     let server = scene().await;
     let places = async || {
-        server.registry.cache().wait_until_current().await.unwrap();
+        server.current().await;
         server.registry.agent_config("c", Some(Part::Places)).await.unwrap()
     };
     let bind = async |name: &str, verbs: Value, resource: &str| {
-        let in_a = |kind: AnyKindRef| Permit::for_server(kind, Verb::Create, Some("p-a"), name);
         let rule = json!({ "verbs": verbs, "apiGroups": [MANAGEMENT_V1.group],
             "resources": [resource] });
-        let whole = json!({ "metadata": { "name": name }, "rules": [rule] });
-        make(&server, in_a(&Role), whole).await;
-        let binding = json!({ "metadata": { "name": name },
+        server.make(within("p-a", &Role, name), json!({ "rules": [rule] })).await;
+        let binding = json!({
             "roleRef": { "apiGroup": RBAC, "kind": "Role", "name": name },
             "subjects": [{ "apiGroup": RBAC, "kind": "User", "name": "eve@example.com" }] });
-        make(&server, in_a(&RoleBinding), binding).await;
+        server.make(within("p-a", &RoleBinding, name), binding).await;
     };
-    let instance = json!({ "metadata": { "name": "x" }, "spec": { "owner": { "user": "ada" },
+    let instance = json!({ "spec": { "owner": { "user": "ada" },
         "clusterRef": { "cluster": "c", "namespace": "n" } } });
-    make(&server, Permit::for_server(&SpaceInstance, Verb::Create, Some("p-a"), "x"), instance)
-        .await;
+    server.make(within("p-a", &SpaceInstance, "x"), instance).await;
     let first = places().await;
     bind("secrets", json!(["*"]), "sharedsecrets").await;
     bind("reads", json!(["get"]), "spaceinstances").await;

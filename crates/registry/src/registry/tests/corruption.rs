@@ -13,24 +13,16 @@ use postern_kinds::secret::Secret;
 use postern_kinds::team::Team;
 use postern_kinds::user::User;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
-use postern_meta::options::GetOptions;
 use postern_store::seal::{Keyring, Sealed};
-use serde_json::json;
 
 use super::fleet::permit_of;
 use super::*;
 use crate::actions;
 use crate::permit::ResourceTarget;
-use crate::registry::decoded;
 use crate::{controllers, default_namespaces, default_roles, storage_key};
 
-type AnyKindRef = &'static dyn postern_kinds::AnyKind;
-
-async fn remove(server: &Fixture, kind: AnyKindRef, namespace: Option<&str>, name: &str) {
-    let permit = Permit::for_server(kind, Verb::Delete, namespace, name);
-    let how = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
-    operations::delete(&server.registry, &permit, &how).await.unwrap();
-    server.registry.cache().wait_until_current().await.unwrap();
+fn instance<'a>(namespace: &'a str, name: &'a str) -> At<'a> {
+    within(namespace, &VirtualClusterInstance, name)
 }
 
 async fn make_instance(
@@ -41,20 +33,20 @@ async fn make_instance(
 ) -> Result<Object, ApiError> {
     let spec = json!({ "spec": { "owner": { "user": "ada" }, "clusterRef": {
         "cluster": "c", "namespace": "n", "virtualCluster": virtual_cluster } } });
-    super::migration::make(server, &VirtualClusterInstance, Some(namespace), name, spec).await
+    server.try_make(instance(namespace, name), spec).await
 }
 
 /// One server, with a user, a cluster, and two projects.
 async fn scene() -> Fixture {
     let fixture = fixture().await;
     for (kind, name) in [(&User as AnyKindRef, "ada"), (&Cluster, "c")] {
-        fixture.try_make(kind, name, &json!({})).await.unwrap();
+        fixture.make(at(kind, name), json!({})).await;
     }
     for name in ["a", "b"] {
         let quotas = json!({ "project": { "virtualclusterinstances": "2" } });
-        fixture.try_make(&Project, name, &json!({ "spec": { "quotas": quotas } })).await.unwrap();
+        fixture.make(at(&Project, name), json!({ "spec": { "quotas": quotas } })).await;
     }
-    fixture.registry.cache().wait_until_current().await.unwrap();
+    fixture.current().await;
     fixture
 }
 
@@ -64,7 +56,7 @@ async fn a_corrupt_instance_keeps_no_agent_and_no_token_from_the_others() {
     for name in ["bad", "good"] {
         make_instance(&fixture, "p-a", name, name).await.unwrap();
     }
-    fixture.corrupt(&VirtualClusterInstance, Some("p-a"), "bad").await;
+    fixture.corrupt(instance("p-a", "bad")).await;
     let config = fixture.registry.agent_config("c", None).await.unwrap();
     let config = config.object.decode().unwrap().into_value();
     let instances = config["spec"]["instances"].as_array().unwrap();
@@ -72,23 +64,15 @@ async fn a_corrupt_instance_keeps_no_agent_and_no_token_from_the_others() {
     assert_eq!(names, ["good"]);
 
     let digest = fixture.key_of("laptop", "ada", json!({})).await;
-    let cache = fixture.registry.cache();
     let (list, writing) = (ListOptions::default(), Writing::by_server());
-    let identity = {
-        let now = fixture.clock.now().unix_seconds();
-        cache.principals().identify(&digest, now, &cache.policy()).unwrap().identity.clone()
-    };
-    let credential = crate::credential::Credential::of_key(identity, digest);
     let kind = &postern_kinds::direct_cluster_endpoint_token::DirectClusterEndpointToken;
     let action = kind.info().action("", Verb::Create).unwrap();
-    let permit = Permit::for_server(kind, Verb::Create, None, "").with_credential(credential);
-    let body = json!({
-        "apiVersion": "management.platform.sh/v1", "kind": "DirectClusterEndpointToken",
-        "metadata": {}, "spec": { "ttl": 60, "scope": { "rules": [{ "projects": ["a"] }] } },
-    });
-    let body = Some(Object::from_value(body).unwrap());
+    let permit = at(kind, "").permit(Verb::Create).with_credential(fixture.credential(digest));
+    let spec = json!({ "ttl": 60, "scope": { "rules": [{ "projects": ["a"] }] } });
+    let body = Some(at(kind, "").object(&json!({ "spec": spec })));
     let input = actions::ActionInput { body, list: &list, part: None };
-    let issued = actions::run(&fixture.registry, &permit, action, input, &writing).await;
+    let handler = postern_kinds::action::RegistryAction::IssueEndpointToken;
+    let issued = actions::run(&fixture.registry, &permit, action, handler, input, &writing).await;
     assert!(issued.is_ok(), "{:?}", issued.err());
 }
 
@@ -98,10 +82,10 @@ async fn a_corrupt_object_counts_in_a_quota() {
     for name in ["bad", "good"] {
         make_instance(&fixture, "p-a", name, name).await.unwrap();
     }
-    fixture.corrupt(&VirtualClusterInstance, Some("p-a"), "bad").await;
+    fixture.corrupt(instance("p-a", "bad")).await;
     let refused = make_instance(&fixture, "p-a", "third", "third").await.unwrap_err();
     assert!(refused.status().message.contains("exceeded quota"), "{refused}");
-    remove(&fixture, &VirtualClusterInstance, Some("p-a"), "good").await;
+    fixture.remove(instance("p-a", "good")).await;
     make_instance(&fixture, "p-a", "third", "third").await.unwrap();
 }
 
@@ -109,47 +93,31 @@ async fn a_corrupt_object_counts_in_a_quota() {
 async fn a_corrupt_object_in_the_project_is_named_to_who_moves_an_instance() {
     let servers = super::migration::scene().await;
     let one = &servers[0];
-    super::migration::make(
-        one,
-        &VirtualClusterInstance,
-        Some("p-a"),
-        "bad",
-        json!({
-        "spec": { "owner": { "user": "ada" } } }),
-    )
-    .await
-    .unwrap();
-    one.corrupt(&VirtualClusterInstance, Some("p-a"), "bad").await;
+    let of_ada = json!({ "spec": { "owner": { "user": "ada" } } });
+    one.make(instance("p-a", "bad"), of_ada).await;
+    one.corrupt(instance("p-a", "bad")).await;
     let refused = super::migration::migrate(one, "a", "b", "v0").await.unwrap_err();
     assert_eq!(refused.code(), 409, "{refused}");
     assert!(refused.status().message.contains("p-a/bad, which is corrupt"), "{refused}");
-    remove(one, &VirtualClusterInstance, Some("p-a"), "bad").await;
+    one.remove(instance("p-a", "bad")).await;
     // A corrupt object outside of the project does not block the migration.
-    super::migration::make(one, &Cluster, None, "d", json!({})).await.unwrap();
-    one.corrupt(&Cluster, None, "d").await;
+    one.make(at(&Cluster, "d"), json!({})).await;
+    one.corrupt(at(&Cluster, "d")).await;
     super::migration::migrate(one, "a", "b", "v0").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_waits_for_a_corrupt_object_and_says_so_once() {
     let fixture = fixture().await;
-    fixture.try_make(&Namespace, "n", &json!({})).await.unwrap();
+    fixture.make(at(&Namespace, "n"), json!({})).await;
     for name in ["bad", "good"] {
-        super::migration::make(&fixture, &SharedSecret, Some("n"), name, json!({})).await.unwrap();
+        fixture.make(within("n", &SharedSecret, name), json!({})).await;
     }
-    fixture.corrupt(&SharedSecret, Some("n"), "bad").await;
+    fixture.corrupt(within("n", &SharedSecret, "bad")).await;
     let mut running = tokio::task::JoinSet::new();
     running.spawn(controllers::namespaces::run(fixture.registry.clone()));
-    let permit = Permit::for_server(&Namespace, Verb::Delete, None, "n");
-    operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
-    let reading = Permit::for_server(&Namespace, Verb::Get, None, "n");
-    let read = async || {
-        fixture
-            .registry
-            .get(&reading, &GetOptions::default())
-            .await
-            .map(|one| decoded(&one).unwrap())
-    };
+    fixture.delete(at(&Namespace, "n")).await;
+    let read = async || fixture.read(at(&Namespace, "n")).await;
     let mut progress = fixture.registry.cache().subscribe();
     let telling = async {
         loop {
@@ -171,7 +139,7 @@ async fn a_namespace_waits_for_a_corrupt_object_and_says_so_once() {
     }
     let more = fixture.store.revision().await.unwrap() - revision;
     assert_eq!(more, 2, "nothing is written while nothing has changed");
-    remove(&fixture, &SharedSecret, Some("n"), "bad").await;
+    fixture.remove(within("n", &SharedSecret, "bad")).await;
     let removing = async {
         while read().await.is_ok() {
             progress.changed().await.unwrap();
@@ -185,21 +153,21 @@ async fn the_removal_of_a_corrupt_object_frees_its_own_unique_keys_alone() {
     let fixture = scene().await;
     make_instance(&fixture, "p-a", "dev", "one").await.unwrap();
     make_instance(&fixture, "p-b", "dev", "two").await.unwrap();
-    fixture.corrupt(&VirtualClusterInstance, Some("p-a"), "dev").await;
-    remove(&fixture, &VirtualClusterInstance, Some("p-a"), "dev").await;
+    fixture.corrupt(instance("p-a", "dev")).await;
+    fixture.remove(instance("p-a", "dev")).await;
     let taken = make_instance(&fixture, "p-b", "other", "two").await.unwrap_err();
     assert_eq!(taken.code(), 409, "{taken}");
     make_instance(&fixture, "p-b", "third", "one").await.unwrap();
     // Two objects of the name are corrupt: the records tell which unique key each one has.
     make_instance(&fixture, "p-a", "dev", "three").await.unwrap();
     for namespace in ["p-a", "p-b"] {
-        fixture.corrupt(&VirtualClusterInstance, Some(namespace), "dev").await;
+        fixture.corrupt(instance(namespace, "dev")).await;
     }
-    remove(&fixture, &VirtualClusterInstance, Some("p-a"), "dev").await;
+    fixture.remove(instance("p-a", "dev")).await;
     let taken = make_instance(&fixture, "p-a", "new", "two").await.unwrap_err();
     assert_eq!(taken.code(), 409, "{taken}");
     make_instance(&fixture, "p-a", "newer", "three").await.unwrap();
-    remove(&fixture, &VirtualClusterInstance, Some("p-b"), "dev").await;
+    fixture.remove(instance("p-b", "dev")).await;
     make_instance(&fixture, "p-a", "new", "two").await.unwrap();
 }
 
@@ -207,10 +175,10 @@ async fn the_removal_of_a_corrupt_object_frees_its_own_unique_keys_alone() {
 async fn pages_of_the_past_go_on_without_a_corrupt_user() {
     let fixture = fixture().await;
     for name in ["b", "m", "n", "z"] {
-        fixture.try_make(&User, name, &json!({})).await.unwrap();
+        fixture.make(at(&User, name), json!({})).await;
     }
-    fixture.corrupt(&User, None, "m").await;
-    fixture.corrupt(&User, None, "n").await;
+    fixture.corrupt(at(&User, "m")).await;
+    fixture.corrupt(at(&User, "n")).await;
     let all = Permit::for_server(&User, Verb::List, None, "").of_all();
     for selector in ["", "&labelSelector=!absent"] {
         let (mut names, mut warnings, mut after) = (Vec::new(), Vec::new(), String::new());
@@ -221,7 +189,7 @@ async fn pages_of_the_past_go_on_without_a_corrupt_user() {
             warnings.extend(page.warnings);
             // Now the rest of the list is a past list.
             fixture.create(&format!("s{}{}", names.len(), selector.len())).await.unwrap();
-            fixture.registry.cache().wait_until_current().await.unwrap();
+            fixture.current().await;
             let Some(token) = page.continue_token else { break };
             after = format!("&continue={token}");
         }
@@ -231,10 +199,10 @@ async fn pages_of_the_past_go_on_without_a_corrupt_user() {
     }
     // A past list of an ordinary kind fails, as a present list does.
     fixture.create("a").await.unwrap();
-    fixture.corrupt(&SharedSecret, Some("platform"), "a").await;
+    fixture.corrupt(secret("a")).await;
     let revision = Position::end_of(fixture.store.revision().await.unwrap());
     fixture.create("b").await.unwrap();
-    fixture.registry.cache().wait_until_current().await.unwrap();
+    fixture.current().await;
     let query = format!("resourceVersion={revision}&resourceVersionMatch=Exact");
     let all = permit(Verb::List, "unused").of_all();
     let failed = fixture.registry.list(&all, &options(&query)).await.err().unwrap();
@@ -246,7 +214,7 @@ async fn a_corrupt_key_is_as_absent_to_who_may_change_only_their_own() {
     let fixture = scene().await;
     let digest = fixture.key_of("laptop", "ada", json!({})).await;
     fixture.key("hidden", json!({})).await;
-    fixture.corrupt(&OwnedAccessKey, None, "hidden").await;
+    fixture.corrupt(at(&OwnedAccessKey, "hidden")).await;
     let credential = permit_of(&fixture, digest, Verb::List).await.unwrap().credential().clone();
     let answer = async |verb, name: &str| {
         let target = ResourceTarget::object(&OwnedAccessKey, verb, None, name);
@@ -280,14 +248,13 @@ async fn watchers_list_again_when_a_corrupt_object_is_removed_or_replaced() {
         fixture.create("a").await.unwrap();
         let mut watch = fixture.watch("watch=1").await;
         assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
-        let key = storage_key::object(SharedSecret.info(), Some("platform"), "a");
-        let whole = fixture.store.get(&key).await.unwrap().value.unwrap().value;
-        fixture.corrupt(&SharedSecret, Some("platform"), "a").await;
+        let key = secret("a").key();
+        let value = fixture.stored(&key).await;
+        fixture.corrupt(secret("a")).await;
         if is_removed {
-            remove(&fixture, &SharedSecret, Some("platform"), "a").await;
+            fixture.remove(secret("a")).await;
         } else {
-            let changes = vec![Change::Put { key, value: whole }];
-            fixture.store.commit(Txn { conditions: vec![], changes }).await.unwrap();
+            fixture.commit(vec![Change::Put { key, value }]).await;
         }
         assert_eq!(names(&watch.next().await.unwrap()), ["ERROR 410"], "it ends");
         // A client that has listed again continues.
@@ -305,13 +272,13 @@ async fn the_removal_of_who_is_corrupt_revokes_the_tokens_that_depend_on_them() 
     for way in ["key", "key and record", "user", "user and key", "team", "team with a key"] {
         let fixture = fixture().await;
         for name in ["ada", "bob"] {
-            fixture.try_make(&User, name, &json!({})).await.unwrap();
+            fixture.make(at(&User, name), json!({})).await;
         }
         let team = json!({ "spec": { "users": ["ada"] } });
-        fixture.try_make(&Team, "db", &team).await.unwrap();
+        fixture.make(at(&Team, "db"), team.clone()).await;
         if way == "team with a key" {
             let spec = json!({ "spec": { "team": "db" } });
-            fixture.try_make(&OwnedAccessKey, "robot", &spec).await.unwrap();
+            fixture.make(at(&OwnedAccessKey, "robot"), spec.clone()).await;
         }
         let token = {
             let digest = fixture.key_of("laptop", "ada", json!({})).await;
@@ -326,17 +293,16 @@ async fn the_removal_of_who_is_corrupt_revokes_the_tokens_that_depend_on_them() 
             "team" | "team with a key" => (&Team, "db"),
             _ => (&OwnedAccessKey, "laptop"),
         };
-        fixture.corrupt(kind, None, name).await;
+        fixture.corrupt(at(kind, name)).await;
         if way == "key and record" {
             let key = storage_key::secret_record(OwnedAccessKey.info(), None, "laptop");
-            let changes = vec![Change::Delete { key }];
-            fixture.store.commit(Txn { conditions: vec![], changes }).await.unwrap();
+            fixture.commit(vec![Change::Delete { key }]).await;
         }
         if way == "user and key" {
-            fixture.corrupt(&OwnedAccessKey, None, "laptop").await;
+            fixture.corrupt(at(&OwnedAccessKey, "laptop")).await;
         }
         assert_eq!(fixture.verified(&token), None, "{way}");
-        remove(&fixture, kind, None, name).await;
+        fixture.remove(at(kind, name)).await;
         assert_eq!(fixture.verified(&token), Some(TokenRefusal::Revoked), "{way}");
         // Without a key of the team, its members are unknown.
         let expected = (way == "team").then_some(TokenRefusal::Revoked);
@@ -348,15 +314,15 @@ async fn the_removal_of_who_is_corrupt_revokes_the_tokens_that_depend_on_them() 
 async fn corrupt_default_roles_are_created_again_with_the_others() {
     let fixture = fixture().await;
     default_roles::restore(&fixture.registry).await;
-    fixture.registry.cache().wait_until_current().await.unwrap();
+    fixture.current().await;
     let roles = fixture.registry.cache().of(ClusterRole.info());
     let all = roles.count().all;
-    fixture.corrupt(&ClusterRole, None, "platform-admin").await;
+    fixture.corrupt(at(&ClusterRole, "platform-admin")).await;
     assert_eq!(roles.count().corrupt, 1);
     let last = roles.page(None, usize::MAX).last().unwrap().decode().unwrap().metadata.name;
-    remove(&fixture, &ClusterRole, None, &last).await;
+    fixture.remove(at(&ClusterRole, &last)).await;
     default_roles::restore(&fixture.registry).await;
-    fixture.registry.cache().wait_until_current().await.unwrap();
+    fixture.current().await;
     let count = roles.count();
     assert_eq!((count.all, count.corrupt), (all, 0));
 }
@@ -365,11 +331,8 @@ async fn corrupt_default_roles_are_created_again_with_the_others() {
 async fn an_instance_on_a_corrupt_cluster_can_be_changed_and_says_why_it_is_not_ready() {
     let fixture = scene().await;
     make_instance(&fixture, "p-a", "v", "v").await.unwrap();
-    fixture.corrupt(&Cluster, None, "c").await;
-    let permit = Permit::for_server(&VirtualClusterInstance, Verb::Update, Some("p-a"), "v");
-    let writing = Writing::by_server();
-    let same = operations::update(&fixture.registry, &permit, &writing, |now| Ok(now.clone()));
-    let written = decoded(&same.await.unwrap()).unwrap();
+    fixture.corrupt(at(&Cluster, "c")).await;
+    let written = fixture.change(instance("p-a", "v"), |_| ()).await;
     assert_eq!(written.fields["status"]["reason"], "ClusterUnreadable");
 }
 
@@ -377,21 +340,19 @@ async fn an_instance_on_a_corrupt_cluster_can_be_changed_and_says_why_it_is_not_
 #[tokio::test]
 async fn a_corrupt_namespace_stays_as_long_as_anything_is_in_it() {
     let fixture = scene().await;
-    let make = super::migration::make(&fixture, &SharedSecret, Some("p-a"), "db", json!({}));
-    make.await.unwrap();
-    fixture.corrupt(&Namespace, None, "p-a").await;
-    let removal = Permit::for_server(&Namespace, Verb::Delete, None, "p-a");
-    let how = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
+    fixture.make(within("p-a", &SharedSecret, "db"), json!({})).await;
+    fixture.corrupt(at(&Namespace, "p-a")).await;
     for has_corrupt in [false, true] {
         if has_corrupt {
-            fixture.corrupt(&SharedSecret, Some("p-a"), "db").await;
+            fixture.corrupt(within("p-a", &SharedSecret, "db")).await;
         }
-        let error = operations::delete(&fixture.registry, &removal, &how).await.err().unwrap();
+        let how = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
+        let error = fixture.try_delete(at(&Namespace, "p-a"), how).await.err().unwrap();
         assert_eq!(error.code(), 409, "{has_corrupt}");
         assert!(error.status().message.contains("sharedsecrets/p-a/db"), "{error}");
     }
-    remove(&fixture, &SharedSecret, Some("p-a"), "db").await;
-    remove(&fixture, &Namespace, None, "p-a").await;
+    fixture.remove(within("p-a", &SharedSecret, "db")).await;
+    fixture.remove(at(&Namespace, "p-a")).await;
 }
 
 #[tokio::test]
@@ -400,30 +361,23 @@ async fn a_corrupt_or_missing_permanent_namespace_is_created_again() {
     let namespaces = || fixture.registry.cache().of(Namespace.info());
     default_namespaces::restore(&fixture.registry).await;
     let before = namespaces().count();
-    fixture.corrupt(&Namespace, None, "platform").await;
-    let gone = vec![Change::Delete { key: storage_key::object(Namespace.info(), None, "default") }];
-    fixture.store.commit(Txn { conditions: vec![], changes: gone }).await.unwrap();
-    fixture.registry.cache().wait_until_current().await.unwrap();
+    fixture.corrupt(at(&Namespace, "platform")).await;
+    fixture.commit(vec![Change::Delete { key: at(&Namespace, "default").key() }]).await;
+    fixture.current().await;
     assert_eq!((namespaces().count().corrupt, namespaces().count().all), (1, before.all - 1));
     default_namespaces::restore(&fixture.registry).await;
-    fixture.registry.cache().wait_until_current().await.unwrap();
+    fixture.current().await;
     assert_eq!((namespaces().count().corrupt, namespaces().count().all), (0, before.all));
 }
 
 #[tokio::test]
 async fn a_key_whose_secret_record_is_corrupt_can_be_disabled_and_removed() {
     let fixture = fixture().await;
-    fixture.try_make(&User, "ada", &json!({})).await.unwrap();
+    fixture.make(at(&User, "ada"), json!({})).await;
     let record = || storage_key::secret_record(OwnedAccessKey.info(), None, "laptop");
-    let change = async |spec: serde_json::Value| {
-        let permit = Permit::for_server(&OwnedAccessKey, Verb::Update, None, "laptop");
-        let update = |key: &Object| {
-            let mut key = key.clone();
-            let fields = key.fields["spec"].as_object_mut().unwrap();
-            fields.extend(spec.as_object().unwrap().clone());
-            Ok(key)
-        };
-        operations::update(&fixture.registry, &permit, &Writing::by_server(), update).await
+    let set = async |field: &str, value: Value| {
+        let set = |key: &mut Value| key["spec"][field] = value.clone();
+        fixture.try_change(at(&OwnedAccessKey, "laptop"), set).await
     };
     for _ in 0..2 {
         // The second time as well, after the first object is gone.
@@ -431,19 +385,15 @@ async fn a_key_whose_secret_record_is_corrupt_can_be_disabled_and_removed() {
         assert!(permit_of(&fixture, digest, Verb::List).await.is_ok());
         fixture.overwrite(record()).await;
         let key = "0123456789abcdefghijklmnopqrstuv";
-        let refused = change(json!({ "key": key })).await.err().unwrap();
+        let refused = set("key", key.into()).await.err().unwrap();
         assert_eq!(refused.code(), 500);
         let message = &refused.status().message;
         assert!(message.contains("\"laptop\"") && !message.contains(key), "{message}");
-        change(json!({ "disabled": true })).await.unwrap();
-        fixture.registry.cache().wait_until_current().await.unwrap();
-        let now = fixture.clock.now().unix_seconds();
-        let cache = fixture.registry.cache();
-        let identified = cache.principals().identify(&digest, now, &cache.policy()).is_ok();
-        assert!(!identified, "it is disabled");
-        let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, "laptop");
-        operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
-        fixture.registry.cache().wait_until_current().await.unwrap();
+        set("disabled", true.into()).await.unwrap();
+        fixture.current().await;
+        assert!(fixture.refusal(&digest).is_some(), "it is disabled");
+        fixture.delete(at(&OwnedAccessKey, "laptop")).await;
+        fixture.current().await;
         assert!(fixture.store.get(&record()).await.unwrap().value.is_none());
     }
 }
@@ -453,7 +403,7 @@ async fn corrupt_records_are_counted_until_they_are_gone() {
     let sealed = Sealed::open(Arc::new(Memory::new()), Keyring::generate().unwrap()).await.unwrap();
     let sealed = Arc::new(sealed);
     let fixture = over(sealed.clone()).await;
-    fixture.try_make(&User, "ada", &json!({})).await.unwrap();
+    fixture.make(at(&User, "ada"), json!({})).await;
     fixture.key_of("laptop", "ada", json!({})).await;
     let cache = fixture.registry.cache();
     assert_eq!(cache.corrupt_records(), 0);
@@ -463,8 +413,7 @@ async fn corrupt_records_are_counted_until_they_are_gone() {
     sealed.inner().commit(Txn { conditions: vec![], changes: flipped }).await.unwrap();
     cache.reload().await.unwrap();
     assert_eq!(cache.corrupt_records(), 1);
-    let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, "laptop");
-    operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
+    fixture.delete(at(&OwnedAccessKey, "laptop")).await;
     cache.reload().await.unwrap();
     assert_eq!(cache.corrupt_records(), 0);
 }
@@ -478,7 +427,7 @@ async fn a_cache_that_meets_a_corrupt_change_reads_everything_anew() {
     let mut watch = fixture.watch("watch=1").await;
     assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
     // Written past the encryption: the change cannot be decrypted.
-    let key = storage_key::object(SharedSecret.info(), Some("platform"), "bad");
+    let key = secret("bad").key();
     let change = Change::Put { key: key.clone(), value: bytes::Bytes::from_static(b"flipped") };
     let txn = Txn { conditions: vec![], changes: vec![change] };
     let revision = sealed.inner().commit(txn).await.unwrap();
@@ -506,7 +455,7 @@ impl Wake for Woken {
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_selects_nothing_lets_others_have_the_thread() {
     let fixture = fixture().await;
-    fixture.try_make(&Namespace, "n", &json!({})).await.unwrap();
+    fixture.make(at(&Namespace, "n"), json!({})).await;
     let watch = async |query: &str| {
         let whole = Permit::for_server(&Secret, Verb::Watch, Some("n"), "").of_all();
         let fields = crate::permit::selectable_fields(&Secret);
@@ -521,9 +470,9 @@ async fn a_watch_that_selects_nothing_lets_others_have_the_thread() {
     let large = json!({ "data": { "k": "x".repeat(40_000) }, "type": "Opaque" });
     for number in 0..64 {
         let name = format!("s{number}");
-        super::migration::make(&fixture, &Secret, Some("n"), &name, large.clone()).await.unwrap();
+        fixture.make(within("n", &Secret, &name), large.clone()).await;
     }
-    fixture.registry.cache().wait_until_current().await.unwrap();
+    fixture.current().await;
     let mut none =
         watch(&format!("watch=1&resourceVersion={version}&fieldSelector=type=none")).await;
     // The watch checks some events at a time, and asks to be polled again.

@@ -1,7 +1,6 @@
 //! Events: their lifetime, and the events that the server records itself.
 
 use postern_kinds::event::Event;
-use serde_json::{Value, json};
 
 use super::*;
 use crate::controllers::access_keys::record_expiries;
@@ -10,38 +9,24 @@ use crate::events::{self, NewEvent};
 
 const HOUR: i64 = 3600;
 
-fn event_permit(verb: Verb, name: &str) -> Permit {
-    Permit::for_server(&Event, verb, Some("default"), name)
+fn event(name: &str) -> At<'_> {
+    within("default", &Event, name)
 }
 
 impl Fixture {
     async fn record(&self, name: &str) {
-        let object = Object::from_value(json!({
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": { "name": name },
-            "involvedObject": { "kind": "User", "name": "admin" },
-        }));
-        let permit = event_permit(Verb::Create, name);
-        let writing = Writing::by_server();
-        operations::create(&self.registry, &permit, object.unwrap(), &writing).await.unwrap();
+        let about = json!({ "kind": "User", "name": "admin" });
+        self.make(event(name), json!({ "involvedObject": about })).await;
     }
 
     /// Writes an event again, with another message.
     async fn repeat(&self, name: &str, message: &str) {
-        let writing = Writing::by_server();
-        let permit = event_permit(Verb::Update, name);
-        let update = operations::update(&self.registry, &permit, &writing, |now| {
-            let mut object = now.clone();
-            object.fields.insert("message".to_owned(), message.into());
-            Ok(object)
-        });
-        update.await.unwrap();
+        self.change(event(name), |event| event["message"] = message.into()).await;
     }
 
     /// The events of a namespace, as they are stored.
     async fn events(&self) -> Vec<Value> {
-        self.registry.cache().wait_until_current().await.unwrap();
+        self.current().await;
         let page = self.registry.cache().of(Event.info()).page(None, usize::MAX);
         page.iter().map(|event| event.decode().unwrap().into_value()).collect()
     }
@@ -123,7 +108,7 @@ async fn the_end_of_a_key_is_told_once_and_a_day_before() {
         one.pass_seconds(seconds - passed);
         let mut sweep = Sweep::new(&one.registry);
         for server in &servers {
-            server.registry.cache().wait_until_current().await.unwrap();
+            server.current().await;
             record_expiries(&server.registry).await;
             record_expiries(&server.registry).await;
         }
@@ -155,7 +140,7 @@ async fn the_ends_of_many_keys_are_told_bit_by_bit() {
     fixture.pass_seconds(61);
     let mut counts = Vec::new();
     for _ in 0..3 {
-        fixture.registry.cache().wait_until_current().await.unwrap();
+        fixture.current().await;
         record_expiries(&fixture.registry).await;
         counts.push(fixture.told().await.len());
     }

@@ -19,10 +19,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::controllers;
-use crate::credential::Credential;
 use crate::permit::ResourceTarget;
 use crate::registry::decoded;
-use crate::storage_key;
 
 /// Servers on one store, with one clock.
 pub(super) struct Fleet {
@@ -67,7 +65,7 @@ impl Fleet {
     /// All servers, after they are current.
     pub(super) async fn current(&self) -> &[Fixture] {
         for server in &self.servers {
-            server.registry.cache().wait_until_current().await.unwrap();
+            server.current().await;
         }
         &self.servers
     }
@@ -118,7 +116,7 @@ async fn announce(server: &Fixture) {
     fleet.join(me).await.unwrap();
 }
 
-/// A store that is slow and whose watches often lose their connection.
+/// A slow store with watches that often lose their connection.
 const HOSTILE: Faults =
     Faults { delay_microseconds: 300, lost_watches: 40, refused_commits: 0, unknown_outcomes: 0 };
 
@@ -146,33 +144,6 @@ async fn on_several<F: Future<Output = ()>>(suite: impl Fn(Fleet) -> F) {
 
 const SECRETS: &str = "/objects/management.platform.sh/sharedsecrets/";
 
-pub(super) async fn change(server: &Fixture, permit: Permit, change: impl Fn(&mut Value)) {
-    let writing = Writing::by_server();
-    let changed = operations::update(&server.registry, &permit, &writing, |object| {
-        let mut value = object.clone().into_value();
-        change(&mut value);
-        Ok(Object::from_value(value).unwrap())
-    });
-    changed.await.unwrap();
-}
-
-pub(super) async fn delete(server: &Fixture, permit: Permit, options: DeleteOptions) {
-    operations::delete(&server.registry, &permit, &options).await.unwrap();
-}
-
-pub(super) fn of(kind: &'static dyn postern_kinds::AnyKind, verb: Verb, name: &str) -> Permit {
-    Permit::for_server(kind, verb, None, name)
-}
-
-pub(super) async fn make(server: &Fixture, permit: Permit, body: Value) -> Object {
-    let info = permit.kind().info();
-    let mut whole = json!({ "apiVersion": info.version.to_string(), "kind": info.kind });
-    whole.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
-    let object = Object::from_value(whole).unwrap();
-    let made = operations::create(&server.registry, &permit, object, &Writing::by_server()).await;
-    decoded(&made.unwrap()).unwrap()
-}
-
 #[tokio::test]
 async fn a_first_start_of_two_at_once_makes_one_administrator() {
     on_every_fleet(async |fleet| {
@@ -196,15 +167,14 @@ async fn a_key_that_stops_on_one_server_stops_on_the_other_within_a_second() {
         for (name, refusal, code) in
             [("disabled", Refusal::Disabled, 401), ("deleted", Refusal::Unknown, 401)]
         {
+            let key = at(&OwnedAccessKey, name);
             let digest = fleet.one().key(name, json!({})).await;
             fleet.current().await;
             let mut watch = fleet.other().watch_with(digest).await;
             if name == "deleted" {
-                let permit = of(&OwnedAccessKey, Verb::Delete, name);
-                delete(fleet.one(), permit, DeleteOptions::default()).await;
+                fleet.one().delete(key).await;
             } else {
-                let permit = of(&OwnedAccessKey, Verb::Update, name);
-                change(fleet.one(), permit, |key| key["spec"]["disabled"] = true.into()).await;
+                fleet.one().change(key, |key| key["spec"]["disabled"] = true.into()).await;
             }
             let ended = tokio::time::timeout(Duration::from_secs(1), watch.next()).await;
             let ended = ended.expect("the watch ends within a second").unwrap();
@@ -220,20 +190,20 @@ async fn a_key_that_stops_on_one_server_stops_on_the_other_within_a_second() {
 #[tokio::test]
 async fn an_owner_who_is_disabled_or_gone_stops_on_every_server() {
     on_every_fleet(async |fleet| {
-        let user = of(&User, Verb::Create, "ada");
-        make(fleet.one(), user, json!({ "metadata": { "name": "ada" } })).await;
+        fleet.one().make(at(&User, "ada"), json!({})).await;
         fleet.current().await;
         let digest = fleet.other().key_of("laptop", "ada", json!({})).await;
-        change(fleet.one(), of(&User, Verb::Update, "ada"), |user| {
-            user["spec"]["disabled"] = true.into();
-        })
-        .await;
+        fleet
+            .one()
+            .change(at(&User, "ada"), |user| {
+                user["spec"]["disabled"] = true.into();
+            })
+            .await;
         for server in fleet.current().await {
             assert_eq!(server.refusal(&digest), Some(Refusal::Disabled));
         }
-        delete(fleet.other(), of(&User, Verb::Delete, "ada"), DeleteOptions::default()).await;
-        let user = of(&User, Verb::Create, "ada");
-        make(fleet.one(), user, json!({ "metadata": { "name": "ada" } })).await;
+        fleet.other().delete(at(&User, "ada")).await;
+        fleet.one().make(at(&User, "ada"), json!({})).await;
         for server in fleet.current().await {
             // The new user of the name has none of the keys.
             assert_eq!(server.refusal(&digest), Some(Refusal::Unknown));
@@ -248,33 +218,25 @@ pub(super) async fn permit_of(
     digest: Digest,
     verb: Verb,
 ) -> Result<Permit, ApiError> {
-    let cache = server.registry.cache();
-    cache.wait_until_current().await.unwrap();
-    let now = server.clock.now().unix_seconds();
-    let identity =
-        cache.principals().identify(&digest, now, &cache.policy()).unwrap().identity.clone();
+    server.current().await;
     let target = permit(verb, "unused").of_all().target().clone();
-    Permit::decide(cache.policy(), Credential::of_key(identity, digest), target)
+    Permit::decide(server.registry.cache().policy(), server.credential(digest), target)
 }
 
 /// Creates a user with a key, and a secret that the user may get through a team and a binding.
 async fn make_reader(fleet: &Fleet) -> Digest {
     let one = fleet.one();
-    let spec = json!({ "metadata": { "name": "ada" }, "spec": { "subject": "ada@example.com" } });
-    make(one, of(&User, Verb::Create, "ada"), spec).await;
-    let team = json!({ "metadata": { "name": "red" }, "spec": { "users": ["ada"] } });
-    make(one, of(&Team, Verb::Create, "red"), team).await;
+    one.make(at(&User, "ada"), json!({ "spec": { "subject": "ada@example.com" } })).await;
+    one.make(at(&Team, "red"), json!({ "spec": { "users": ["ada"] } })).await;
     one.create("a").await.unwrap();
     let group = "rbac.authorization.k8s.io";
     let reads = json!({ "verbs": ["get"], "apiGroups": ["management.platform.sh"],
         "resources": ["sharedsecrets"], "resourceNames": ["a"] });
-    let in_platform = |kind, name| Permit::for_server(kind, Verb::Create, Some("platform"), name);
-    let role = json!({ "metadata": { "name": "read" }, "rules": [reads] });
-    make(one, in_platform(&Role, "read"), role).await;
-    let binding = json!({ "metadata": { "name": "read" },
+    one.make(within("platform", &Role, "read"), json!({ "rules": [reads] })).await;
+    let binding = json!({
         "roleRef": { "apiGroup": group, "kind": "Role", "name": "read" },
         "subjects": [{ "apiGroup": group, "kind": "Group", "name": "platform:team:red" }] });
-    make(one, in_platform(&RoleBinding, "read"), binding).await;
+    one.make(within("platform", &RoleBinding, "read"), binding).await;
     one.key_of("ada-key", "ada", json!({ "scope": { "rules": [{}] } })).await
 }
 
@@ -298,7 +260,7 @@ async fn a_right_that_is_taken_away_on_one_server_is_gone_on_the_other_within_a_
             let ended = tokio::time::timeout(Duration::from_secs(1), watch.next()).await;
             let ended = ended.expect("the watch ends within a second").unwrap();
             assert_eq!(names(&ended), ["ERROR 410"], "{way}");
-            // The very next request is decided by what is so now.
+            // The next request is already decided by the present state.
             let visible = match permit_of(other, digest, Verb::List).await {
                 Ok(permit) => other.registry.list(&permit, &options("")).await.unwrap().objects,
                 Err(_) => crate::registry::read::CoveredObjects::default(),
@@ -313,11 +275,8 @@ async fn a_right_that_is_taken_away_on_one_server_is_gone_on_the_other_within_a_
 async fn a_corrupt_object_tells_nothing_to_who_may_not_get_it() {
     let fleet = Fleet::of(1).await;
     let (digest, one) = (make_reader(&fleet).await, fleet.one());
-    let key = |name| storage_key::object(SharedSecret.info(), Some("platform"), name);
-    let value = bytes::Bytes::from_static(b"flipped");
-    let change = Change::Put { key: key("hidden"), value };
-    let revision = one.store.commit(Txn { conditions: vec![], changes: vec![change] }).await;
-    let revision = Position::end_of(revision.unwrap());
+    one.corrupt(secret("hidden")).await;
+    let revision = Position::end_of(one.store.revision().await.unwrap());
     let permit = permit_of(one, digest, Verb::List).await.unwrap();
     for query in ["", "limit=1", &format!("resourceVersion={revision}&resourceVersionMatch=Exact")]
     {
@@ -341,24 +300,16 @@ async fn a_corrupt_object_tells_nothing_to_who_may_not_get_it() {
 }
 
 async fn take_away(server: &Fixture, way: &str) {
-    let in_platform = |kind, verb| Permit::for_server(kind, verb, Some("platform"), "read");
+    let set = async |at, field: &str, value: Value| {
+        server.change(at, |object| *object.pointer_mut(field).unwrap() = value.clone()).await;
+    };
     match way {
-        "binding removed" => {
-            let permit = in_platform(&RoleBinding, Verb::Delete);
-            delete(server, permit, DeleteOptions::default()).await;
-        }
-        "role emptied" => {
-            let permit = in_platform(&Role, Verb::Update);
-            change(server, permit, |role| role["rules"] = json!([])).await;
-        }
-        "team left" => {
-            let permit = of(&Team, Verb::Update, "red");
-            change(server, permit, |team| team["spec"]["users"] = json!([])).await;
-        }
+        "binding removed" => server.delete(within("platform", &RoleBinding, "read")).await,
+        "role emptied" => set(within("platform", &Role, "read"), "/rules", json!([])).await,
+        "team left" => set(at(&Team, "red"), "/spec/users", json!([])).await,
         _ => {
-            let permit = of(&OwnedAccessKey, Verb::Update, "ada-key");
             let other = json!([{ "namespaces": ["elsewhere"] }]);
-            change(server, permit, |key| key["spec"]["scope"]["rules"] = other.clone()).await;
+            set(at(&OwnedAccessKey, "ada-key"), "/spec/scope/rules", other).await;
         }
     }
 }
@@ -397,9 +348,7 @@ async fn a_use_that_is_stored_by_one_server_shows_on_the_other_and_is_not_stored
         fleet.one().registry.store_activity().await.unwrap();
         let revision = fleet.store.revision().await.unwrap();
         for server in fleet.current().await {
-            let permit = of(&OwnedAccessKey, Verb::Get, "used");
-            let key = server.registry.get(&permit, &GetOptions::default()).await.unwrap();
-            let key = decoded(&key).unwrap();
+            let key = server.read(at(&OwnedAccessKey, "used")).await.unwrap();
             assert!(key.fields["status"]["lastActivity"].is_string());
             server.registry.store_activity().await.unwrap();
         }
@@ -418,8 +367,7 @@ async fn watchers_of_all_servers_see_the_same_and_resume_on_any() {
         fleet.one().create("a").await.unwrap();
         let seen = fleet.store.revision().await.unwrap();
         fleet.other().create("b").await.unwrap();
-        let gone = permit(Verb::Delete, "a");
-        delete(fleet.one(), gone, DeleteOptions::default()).await;
+        fleet.one().delete(secret("a")).await;
         let want = ["ADDED a", "ADDED b", "DELETED a"];
         for watcher in &mut watchers {
             let mut events = Vec::new();
@@ -444,22 +392,20 @@ async fn what_is_written_on_one_is_read_on_the_other() {
             let name = format!("s{number}");
             fleet.one().create(&name).await.unwrap();
             // A read without a version is current on each server.
-            let read = permit(Verb::Get, &name);
-            fleet.other().registry.get(&read, &GetOptions::default()).await.unwrap();
+            fleet.other().read(secret(&name)).await.unwrap();
             let taken = fleet.other().create(&name).await.unwrap_err();
             assert_eq!(taken.code(), 409);
         }
         let writers = fleet.servers.iter().cycle().take(16).map(|server| {
-            change(server, permit(Verb::Update, "s0"), |secret| {
+            server.change(secret("s0"), |secret| {
                 let labels = &mut secret["metadata"]["labels"];
                 let count = labels["count"].as_str().map_or(0, |count| count.parse().unwrap());
                 *labels = json!({ "count": (count + 1_u32).to_string() });
             })
         });
         futures_util::future::join_all(writers).await;
-        let read = permit(Verb::Get, "s0");
-        let last = fleet.other().registry.get(&read, &GetOptions::default()).await.unwrap();
-        assert_eq!(decoded(&last).unwrap().metadata.labels["count"], "16", "no update is lost");
+        let last = fleet.other().read(secret("s0")).await.unwrap();
+        assert_eq!(last.metadata.labels["count"], "16", "no update is lost");
     })
     .await;
 }
@@ -480,11 +426,11 @@ async fn garbage_is_collected_once_by_however_many_collectors() {
             }]);
             for number in 0..10 {
                 let name = format!("dependent-{number}");
-                let body = json!({ "metadata": { "name": name, "ownerReferences": reference } });
-                make(fleet.other(), permit(Verb::Create, &name), body).await;
+                let body = json!({ "metadata": { "ownerReferences": reference } });
+                fleet.other().make(secret(&name), body).await;
             }
             let options = DeleteOptions { propagation: Some(policy), ..DeleteOptions::default() };
-            delete(fleet.one(), permit(Verb::Delete, "owner"), options).await;
+            fleet.one().try_delete(secret("owner"), options).await.unwrap();
             fleet.until_gone(&format!("{SECRETS}platform/owner")).await;
             if survives {
                 assert_eq!(fleet.stored(&format!("{SECRETS}platform/")).await.len(), 10);
@@ -500,23 +446,13 @@ async fn garbage_is_collected_once_by_however_many_collectors() {
 async fn a_namespace_that_is_deleted_is_emptied_and_takes_nothing_in() {
     in_paused_time_on_every_fleet(async |mut fleet| {
         fleet.run_controllers();
-        let namespace = of(&Namespace, Verb::Create, "team");
-        make(fleet.one(), namespace, json!({ "metadata": { "name": "team" } })).await;
-        let secret = |verb, name: &str| Permit::for_server(&SharedSecret, verb, Some("team"), name);
+        fleet.one().make(at(&Namespace, "team"), json!({})).await;
         for number in 0..20 {
             let name = format!("s{number}");
-            let body = json!({ "metadata": { "name": name } });
-            make(fleet.other(), secret(Verb::Create, &name), body).await;
+            fleet.other().make(within("team", &SharedSecret, &name), json!({})).await;
         }
-        delete(fleet.one(), of(&Namespace, Verb::Delete, "team"), DeleteOptions::default()).await;
-        let body = json!({
-            "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret",
-            "metadata": { "name": "late" },
-        });
-        let late = Object::from_value(body).unwrap();
-        let permit = secret(Verb::Create, "late");
-        let writing = Writing::by_server();
-        let late = operations::create(&fleet.other().registry, &permit, late, &writing).await;
+        fleet.one().delete(at(&Namespace, "team")).await;
+        let late = fleet.other().try_make(within("team", &SharedSecret, "late"), json!({})).await;
         assert!(matches!(late.unwrap_err().code(), 403 | 404));
         fleet.until_gone("/objects/core/namespaces/team").await;
         assert!(fleet.stored(&format!("{SECRETS}team/")).await.is_empty());
@@ -530,7 +466,7 @@ async fn a_grace_period_ends_once_on_however_many_servers() {
         fleet.one().create("a").await.unwrap();
         fleet.run_controllers();
         let options = DeleteOptions { grace_period_seconds: Some(30), ..DeleteOptions::default() };
-        delete(fleet.other(), permit(Verb::Delete, "a"), options).await;
+        fleet.other().try_delete(secret("a"), options).await.unwrap();
         fleet.current().await;
         assert_eq!(fleet.stored(&format!("{SECRETS}platform/a")).await.len(), 1);
         fleet.one().pass_seconds(30);
@@ -552,12 +488,8 @@ async fn compaction_by_one_server_is_survived_by_the_other() {
         let missed = cache.watch().await.unwrap();
         for number in 0..20 {
             let name = format!("s{number}");
-            let change = Change::Put {
-                key: crate::storage_key::object(SharedSecret.info(), Some("platform"), &name),
-                value: stored(&name),
-            };
-            let txn = Txn { conditions: vec![], changes: vec![change] };
-            fleet.store.commit(txn).await.unwrap();
+            let change = Change::Put { key: secret(&name).key(), value: stored(&name) };
+            fleet.one().commit(vec![change]).await;
         }
         // As the controller compacts: the newest state stays listable.
         fleet.store.compact(fleet.store.revision().await.unwrap() - 1).await.unwrap();
@@ -590,11 +522,7 @@ async fn compaction_by_one_server_is_survived_by_the_other() {
 
 /// A secret as it is stored.
 fn stored(name: &str) -> bytes::Bytes {
-    let info = SharedSecret.info();
-    let value = json!({
-        "apiVersion": info.version.to_string(), "kind": info.kind,
-        "metadata": { "name": name, "namespace": "platform", "uid": name },
-        "spec": {}, "status": {},
-    });
-    crate::cache::to_stored(Object::from_value(value).unwrap())
+    let metadata = json!({ "namespace": "platform", "uid": name });
+    let fields = json!({ "metadata": metadata, "spec": {}, "status": {} });
+    crate::cache::to_stored(secret(name).object(&fields))
 }

@@ -1,27 +1,15 @@
 //! Generated names: the number of attempts if a name exists already.
 
-use postern_kinds::shared_secret::SharedSecret;
-use postern_kinds::{AnyKind as _, Verb};
-use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::object::Object;
 use postern_meta::status::{ApiError, Reason};
+use serde_json::json;
 
-use super::{Fixture, fixture, permit};
-use crate::admit::Writing;
-use crate::operations;
-use crate::registry::EncodedObject;
+use super::{Fixture, fixture, secret};
 
 /// Creates a secret with a generated name, from the same random bytes each time.
-async fn generate(fixture: &Fixture) -> Result<EncodedObject, ApiError> {
+async fn generate(fixture: &Fixture) -> Result<Object, ApiError> {
     *fixture.clock.next_number.lock() = 7;
-    let info = SharedSecret.info();
-    let object = Object {
-        api_version: info.version.to_string(),
-        kind: info.kind.to_owned(),
-        metadata: ObjectMeta { generate_name: "s-".to_owned(), ..ObjectMeta::default() },
-        fields: serde_json::Map::new(),
-    };
-    let permit = permit(Verb::Create, "");
-    operations::create(&fixture.registry, &permit, object, &Writing::by_server()).await
+    fixture.try_make(secret(""), json!({ "metadata": { "generateName": "s-" } })).await
 }
 
 /// The first create gets the first name, the second create the next attempted name, and so on.

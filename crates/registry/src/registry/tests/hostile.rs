@@ -1,15 +1,13 @@
 //! Three servers with a remote store that is restored while they run, and that leaves commits without an outcome.
 
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_meta::options::{DeleteOptions, GetOptions};
 use postern_meta::status::Reason;
 use postern_store::hostile::{Faults, Remote};
 use postern_store::seal::{Keyring, Sealed};
 use serde_json::json;
 
-use super::fleet::{Fleet, delete, of};
+use super::fleet::Fleet;
 use super::*;
-use crate::credential::Credential;
 
 const SLOW: Faults =
     Faults { delay_microseconds: 300, lost_watches: 0, refused_commits: 0, unknown_outcomes: 0 };
@@ -17,7 +15,7 @@ const SLOW: Faults =
 /// The names of all shared secrets on a server, once it is current.
 async fn listed(server: &Fixture) -> Vec<String> {
     let all = permit(Verb::List, "unused").of_all();
-    server.registry.cache().wait_until_current().await.unwrap();
+    server.current().await;
     let list = server.registry.list(&all, &options("")).await.unwrap();
     list.objects.iter().map(|object| object.decode().unwrap().metadata.name).collect()
 }
@@ -29,11 +27,10 @@ async fn a_restore_while_servers_run_is_noticed_by_all_of_them() {
     fleet.one().create("a").await.unwrap();
     let kept = fleet.one().key("kept", json!({})).await;
     fleet.current().await;
-    let at = fleet.one().registry.cache().applied();
+    let kept_until = fleet.one().registry.cache().applied();
     fleet.other().create("b").await.unwrap();
     let later = fleet.one().key("later", json!({})).await;
-    let gone = of(&OwnedAccessKey, Verb::Delete, "kept");
-    delete(fleet.one(), gone, DeleteOptions::default()).await;
+    fleet.one().delete(at(&OwnedAccessKey, "kept")).await;
     let mut watchers = Vec::new();
     for server in fleet.current().await {
         assert_eq!(server.refusal(&later), None);
@@ -45,7 +42,7 @@ async fn a_restore_while_servers_run_is_noticed_by_all_of_them() {
     }
     let before = fleet.one().registry.cache().applied();
 
-    remote.restore(at).await.unwrap();
+    remote.restore(kept_until).await.unwrap();
 
     for server in fleet.current().await {
         assert!(server.registry.cache().applied() > before, "revisions go on");
@@ -105,8 +102,7 @@ async fn a_create_without_an_outcome_is_either_done_or_not() {
     assert!(done > 0 && done < unknown.len(), "{done} of {}", unknown.len());
     remote.set_faults(SLOW);
     for name in unknown {
-        let permit = permit(Verb::Get, &name);
-        let found = fleet.other().registry.get(&permit, &GetOptions::default()).await;
+        let found = fleet.other().read(secret(&name)).await;
         match fleet.one().create(&name).await {
             Ok(_) => assert!(found.is_err()),
             Err(error) => {
@@ -127,7 +123,7 @@ async fn a_server_starts_without_a_key_that_only_history_needs() {
     for name in ["gone", "kept"] {
         server.create(name).await.unwrap();
     }
-    delete(&server, permit(Verb::Delete, "gone"), DeleteOptions::default()).await;
+    server.delete(secret("gone")).await;
     sealed.use_keyring(second.clone()).await.unwrap();
     sealed.activate_prepared_key().await.unwrap();
     // Values of the present state without the first key fail.
@@ -156,7 +152,7 @@ async fn a_server_that_is_cut_off_from_its_store_decides_nothing_from_memory() {
     following.spawn(cache.clone().watch_lag());
     let mut watch = server.watch_with(key).await;
     assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
-    let credential = Credential::of_key(server.identify(&key, 0).unwrap().identity.clone(), key);
+    let credential = server.credential(key);
     let now = server.clock.now();
     let current = || credential.current(&cache, &cache.policy(), now).map(|_| ());
     let limit = crate::cache::DEFAULT_STORE_SILENCE;

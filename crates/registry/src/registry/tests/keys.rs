@@ -6,29 +6,17 @@ use postern_auth::digest::Digest;
 use postern_auth::resolved_key::ResolvedKey;
 use postern_kinds::SecretText;
 use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::user::User;
 use postern_meta::decode::decode_typed;
-use serde_json::{Value, json};
+use postern_meta::options::{GetOptions, Propagation};
 
 use super::*;
 use crate::admit;
-use crate::credential::Credential;
-use crate::operations;
 use crate::permit::ResourceTarget;
 use crate::secret_record::SecretRecord;
 
-fn key_permit(verb: Verb, name: &str) -> Permit {
-    Permit::for_server(&OwnedAccessKey, verb, None, name)
-}
-
-fn object(name: &str, spec: &Value) -> Object {
-    let info = OwnedAccessKey.info();
-    let value = json!({
-        "apiVersion": info.version.to_string(),
-        "kind": info.kind,
-        "metadata": { "name": name },
-        "spec": spec,
-    });
-    Object::from_value(value).unwrap()
+fn key(name: &str) -> At<'_> {
+    at(&OwnedAccessKey, name)
 }
 
 impl Fixture {
@@ -40,13 +28,9 @@ impl Fixture {
     /// A new key of a user, by its digest.
     pub(crate) async fn key_of(&self, name: &str, user: &str, mut spec: Value) -> Digest {
         spec["user"] = user.into();
-        let permit = key_permit(Verb::Create, name);
-        let made =
-            operations::create(&self.registry, &permit, object(name, &spec), &Writing::by_server())
-                .await;
-        let made: Value = decode_typed(made.unwrap().json()).unwrap();
-        let value = SecretText::from(made["spec"]["key"].as_str().unwrap().to_owned());
-        self.registry.cache().wait_until_current().await.unwrap();
+        let made = self.make(key(name), json!({ "spec": spec })).await;
+        let value = SecretText::from(made.fields["spec"]["key"].as_str().unwrap().to_owned());
+        self.current().await;
         self.registry.digester().digest(&BearerToken::of_key(&value))
     }
 
@@ -72,27 +56,22 @@ impl Fixture {
     }
 
     pub(super) async fn watch_with(&self, digest: Digest) -> Watcher {
-        let now = self.clock.now().unix_seconds();
-        let key = self.identify(&digest, now).unwrap();
-        let credential = Credential::of_key(key.identity.clone(), digest);
-        let permit = permit(Verb::Watch, "unused").of_all().with_credential(credential);
+        let permit = permit(Verb::Watch, "unused").of_all();
+        let permit = permit.with_credential(self.credential(digest));
         let ending = self.ending.subscribe();
         self.registry.watch(&permit, &options("watch=true"), ending, large_work()).await.unwrap()
     }
 
     /// A watch on access keys, by a caller that sees only its own keys.
     pub(super) async fn watch_keys_with(&self, digest: Digest) -> Watcher {
-        let now = self.clock.now().unix_seconds();
-        let key = self.identify(&digest, now).unwrap();
-        let credential = Credential::of_key(key.identity.clone(), digest);
-        let permit = key_permit(Verb::Watch, "unused").of_all();
-        let permit = permit.with_credential(credential).of_own();
+        let permit = key("unused").permit(Verb::Watch).of_all();
+        let permit = permit.with_credential(self.credential(digest)).of_own();
         let options = options("watch=1&resourceVersion=0");
         self.registry.watch(&permit, &options, self.ending.subscribe(), large_work()).await.unwrap()
     }
 
     pub(super) async fn names_of_keys(&self) -> Vec<String> {
-        let permit = key_permit(Verb::List, "unused").of_all();
+        let permit = key("unused").permit(Verb::List).of_all();
         let list = self.registry.list(&permit, &options("")).await.unwrap();
         list.objects.iter().map(|key| key.decode().unwrap().metadata.name).collect()
     }
@@ -107,7 +86,7 @@ async fn a_ttl_ends_a_key_and_its_watches() {
     assert_eq!(fixture.refusal(&digest), None);
     fixture.pass_seconds(1);
     assert_eq!(fixture.refusal(&digest), Some(Refusal::Expired));
-    // Only time passes: the watcher checks by itself.
+    // Only time passes: the watcher itself checks the key.
     let Some(last) = watch.next().await else { panic!("no word") };
     assert!(matches!(&last[..], [Delivery::Failed(error)] if error.code() == 401));
     assert!(watch.next().await.is_none());
@@ -124,7 +103,7 @@ async fn use_prolongs_a_key_that_counts_from_it_also_across_a_restart() {
     fixture.pass_seconds(299);
     fixture.use_key(&digest);
     fixture.registry.store_activity().await.unwrap();
-    fixture.registry.cache().wait_until_current().await.unwrap();
+    fixture.current().await;
     let now = fixture.clock.now().unix_seconds();
     drop(fixture);
     let again = over_at(store, now + 299).await;
@@ -142,10 +121,7 @@ async fn a_use_is_stored_once_and_goes_with_its_key() {
     let revision = fixture.store.revision().await.unwrap();
     fixture.registry.store_activity().await.unwrap();
     assert_eq!(fixture.store.revision().await.unwrap(), revision, "nothing new, nothing written");
-    let gone = key_permit(Verb::Delete, "used");
-    operations::delete(&fixture.registry, &gone, &postern_meta::options::DeleteOptions::default())
-        .await
-        .unwrap();
+    fixture.delete(key("used")).await;
     let left = fixture.store.list(postern_store::ListRequest::default()).await.unwrap();
     let left: Vec<_> = left.entries.iter().filter(|entry| entry.key.ends_with("/used")).collect();
     assert!(left.is_empty(), "{left:?}");
@@ -170,7 +146,7 @@ async fn a_use_without_which_other_servers_would_let_the_key_expire_is_stored_at
     assert!(!is_urgent(&other, 1));
     fixture.registry.store_urgent_activity().await.unwrap();
     assert_ne!(fixture.store.revision().await.unwrap(), before);
-    fixture.registry.cache().wait_until_current().await.unwrap();
+    fixture.current().await;
     assert!(!is_urgent(&digest, 1) && is_urgent(&digest, 181));
     assert!(fixture.registry.key_uses().until_urgent().now_or_never().is_none(), "noted once");
 }
@@ -192,24 +168,22 @@ async fn expired_keys_are_removed_in_the_end() {
 impl Fixture {
     /// The permit of the bearer of a key, with the permissions that users and teams have on their own objects.
     fn bearing(&self, digest: Digest, verb: Verb, name: &str) -> Permit {
-        let now = self.clock.now().unix_seconds();
-        let key = self.identify(&digest, now).unwrap();
-        let credential = Credential::of_key(key.identity.clone(), digest);
-        key_permit(verb, name).with_credential(credential).of_own()
+        key(name).permit(verb).with_credential(self.credential(digest)).of_own()
     }
 
     async fn make_as(&self, digest: Digest, name: &str, spec: Value) -> Result<(), ApiError> {
         let (permit, writing) = (self.bearing(digest, Verb::Create, name), Writing::by_server());
-        operations::create(&self.registry, &permit, object(name, &spec), &writing).await.map(drop)
+        let object = key(name).object(&json!({ "spec": spec }));
+        operations::create(&self.registry, &permit, object, &writing).await.map(drop)
     }
 
     async fn set_finalizers(&self, name: &str, finalizers: &[&str]) {
-        let permit = key_permit(Verb::Update, name);
+        let permit = key(name).permit(Verb::Update);
         let set = |key: &mut Object| {
             key.metadata.finalizers = finalizers.iter().map(|one| (*one).to_owned()).collect();
         };
         operations::release(&self.registry, &permit, set).await.unwrap();
-        self.registry.cache().wait_until_current().await.unwrap();
+        self.current().await;
     }
 
     async fn change_as(&self, digest: Digest, name: &str, spec: Value) -> Result<(), ApiError> {
@@ -228,14 +202,7 @@ impl Fixture {
     }
 
     pub(crate) async fn user(&self, name: &str) {
-        let info = postern_kinds::user::User.info();
-        let value = json!({
-            "apiVersion": info.version.to_string(), "kind": info.kind,
-            "metadata": { "name": name }, "spec": {},
-        });
-        let permit = Permit::for_server(&postern_kinds::user::User, Verb::Create, None, name);
-        let object = Object::from_value(value).unwrap();
-        operations::create(&self.registry, &permit, object, &Writing::by_server()).await.unwrap();
+        self.make(at(&User, name), json!({})).await;
     }
 }
 
@@ -293,7 +260,7 @@ async fn a_new_value_takes_the_rights_that_the_key_carries() {
     let own = fixture.key_of("another", "ada", json!({})).await;
     assert_eq!(code(fixture.change_as(own, "carries", value("b")).await), 403);
     assert_eq!(code(fixture.change_as(own, "carries", json!({ "description": "x" })).await), 200);
-    let admin = key_permit(Verb::Update, "carries");
+    let admin = key("carries").permit(Verb::Update);
     assert_eq!(code(fixture.change_key(&admin, &value("c")).await), 200);
     // The stored value is not a new value.
     assert_eq!(code(fixture.change_as(own, "carries", value("c")).await), 200);
@@ -307,7 +274,7 @@ async fn an_owner_enables_only_what_they_disabled() {
     fixture.user("ada").await;
     let own = fixture.key_of("own", "ada", json!({})).await;
     fixture.key_of("other", "ada", json!({})).await;
-    let admin = key_permit(Verb::Update, "other");
+    let admin = key("other").permit(Verb::Update);
     for (disabled_by_admin, expected) in [(true, 403), (false, 200)] {
         let off = json!({ "disabled": true });
         let disabled = if disabled_by_admin {
@@ -324,27 +291,23 @@ async fn an_owner_enables_only_what_they_disabled() {
 
 #[tokio::test]
 async fn a_namesake_has_and_is_told_nothing_of_the_old_keys_which_are_removed() {
-    use postern_kinds::user::User;
-    use postern_meta::options::{DeleteOptions, GetOptions, Propagation};
     let fixture = fixture().await;
     fixture.user("ada").await;
     fixture.key_of("old", "ada", json!({})).await;
     // An earlier version has orphaned it.
-    let old = crate::storage_key::object(OwnedAccessKey.info(), None, "old");
+    let old = key("old").key();
     let mut orphan: Value = decode_typed(&fixture.stored(&old).await).unwrap();
     orphan["status"] = json!({});
     fixture.put(old, crate::cache::to_stored(Object::from_value(orphan).unwrap())).await;
     fixture.key_of("held", "ada", json!({})).await;
     fixture.set_finalizers("held", &["example.com/held"]).await;
-    let held = key_permit(Verb::Delete, "held");
-    operations::delete(&fixture.registry, &held, &DeleteOptions::default()).await.unwrap();
+    fixture.delete(key("held")).await;
     // The owner exists: nothing is removed.
     operations::remove_keys_without_owner(&fixture.registry).await.unwrap();
     assert!(fixture.names_of_keys().await.contains(&"old".to_owned()));
-    let gone = Permit::for_server(&User, Verb::Delete, None, "ada");
-    let orphan =
+    let background =
         DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
-    operations::delete(&fixture.registry, &gone, &orphan).await.unwrap();
+    fixture.try_delete(at(&User, "ada"), background).await.unwrap();
     fixture.user("ada").await;
     let namesake = fixture.key_of("new", "ada", json!({})).await;
     let mut watching = fixture.watch_keys_with(namesake).await;
@@ -359,8 +322,7 @@ async fn a_namesake_has_and_is_told_nothing_of_the_old_keys_which_are_removed() 
     assert_eq!(code(change), 404);
     let action = User.info().action("accesskeys", Verb::Get);
     let of_ada = ResourceTarget { action, ..ResourceTarget::object(&User, Verb::Get, None, "ada") };
-    let server = Permit::for_server(&User, Verb::Get, None, "ada");
-    let of_ada = server.decide_for(of_ada).unwrap();
+    let of_ada = at(&User, "ada").permit(Verb::Get).decide_for(of_ada).unwrap();
     let keys = fixture.registry.access_keys_of(&of_ada, &options("")).await.unwrap();
     assert_eq!(keys.objects.len(), 1);
     // The error does not tell that the old key is terminating, only that the name exists.
@@ -369,7 +331,7 @@ async fn a_namesake_has_and_is_told_nothing_of_the_old_keys_which_are_removed() 
     assert!(!taken.to_string().contains("being deleted"), "{taken}");
     fixture.set_finalizers("held", &[]).await;
     operations::remove_keys_without_owner(&fixture.registry).await.unwrap();
-    fixture.registry.cache().wait_until_current().await.unwrap();
+    fixture.current().await;
     let left = fixture.names_of_keys().await;
     assert!(!left.contains(&"old".to_owned()) && left.contains(&"new".to_owned()), "{left:?}");
     assert_eq!(fixture.registry.cache().principals().keys_without_owner().count(), 0);
@@ -380,24 +342,18 @@ async fn admission_reads_the_policy_and_the_principals_once() {
     let fixture = fixture().await;
     let digest = fixture.key("made", json!({})).await;
     let registry = &fixture.registry;
-    let bearing = |verb, name| {
-        let key = fixture.identify(&digest, fixture.clock.now().unix_seconds()).unwrap();
-        let credential = Credential::of_key(key.identity.clone(), digest);
-        super::permit(verb, name).with_credential(credential)
-    };
+    let bearing =
+        |verb, name| super::permit(verb, name).with_credential(fixture.credential(digest));
     let (creating, updating) = (bearing(Verb::Create, "s"), bearing(Verb::Update, "s"));
     let reads_since = |(policy, principals): (usize, usize)| {
         let now = registry.cache().reads();
         (now.0 - policy, now.1 - principals)
     };
     let writing = Writing::by_server();
-    let new = Object::from_value(json!({
-        "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret",
-        "metadata": { "name": "s" }, "spec": {},
-    }));
+    let new = secret("s").object(&json!({}));
     // The other tasks of the server do not run in between: there is no await between two checks of the count.
     let before = registry.cache().reads();
-    let admitted = admit::create(&registry.admission(), &creating, new.unwrap(), &writing);
+    let admitted = admit::create(&registry.admission(), &creating, new, &writing);
     assert_eq!(reads_since(before), (1, 1));
     registry.commit(admitted.unwrap(), false).await.unwrap();
     registry.cache().wait_until_current().await.unwrap();

@@ -1,5 +1,5 @@
-//! The limits on what one owner has hold when several servers create objects at once, and for all that the server itself
-//! creates for the owner.
+//! The limits on the objects of one owner. They hold when several servers create objects at once,
+//! and for every object that the server itself creates for the owner.
 
 use postern_auth::digest::Digest;
 use postern_kinds::console_session::ConsoleSession;
@@ -9,11 +9,11 @@ use postern_kinds::user::User;
 use postern_kinds::workload_identity::WorkloadIdentity;
 use serde_json::{Map, Value, json};
 
-use super::fleet::{Fleet, make, of, on_every_fleet};
+use super::fleet::{Fleet, on_every_fleet};
+use super::logins::browser;
 use super::*;
 use crate::actions::exchanges::{NoKey, accepting, exchange};
-use crate::actions::sessions::{self, Login};
-use crate::credential::Credential;
+use crate::actions::sessions;
 
 /// The creates that are tried at once.
 const ATTEMPTS: usize = 70;
@@ -37,15 +37,13 @@ async fn successes<'a, F: Future<Output = bool>>(
 }
 
 fn permit_of(server: &Fixture, digest: Digest, permit: Permit) -> Permit {
-    let key = server.identify(&digest, server.clock.now().unix_seconds()).unwrap();
-    permit.with_credential(Credential::of_key(key.identity.clone(), digest)).of_own()
+    permit.with_credential(server.credential(digest)).of_own()
 }
 
 /// Begins a session with a key. Whether that succeeded; the server must be current.
 async fn begin(server: &Fixture, digest: Digest) -> bool {
-    let permit = permit_of(server, digest, of(&ConsoleSession, Verb::Create, ""));
-    let login = Login { address: "127.0.0.1".to_owned(), user_agent: String::new() };
-    match sessions::begin(&server.registry, &permit, login).await {
+    let permit = permit_of(server, digest, at(&ConsoleSession, "").permit(Verb::Create));
+    match sessions::begin(&server.registry, &permit, browser()).await {
         Ok(_) => true,
         Err(error) => {
             assert_eq!(error.code(), 403, "{error}");
@@ -71,15 +69,36 @@ async fn a_key_begins_as_many_sessions_as_allowed_on_all_servers_together() {
 }
 
 #[tokio::test]
+async fn all_sessions_of_an_owner_together_are_limited_on_all_servers() {
+    on_every_fleet(async |fleet| {
+        fleet.one().make(at(&User, "ada"), json!({})).await;
+        let mut keys = Vec::new();
+        for name in ["one", "two", "three"] {
+            keys.push(fleet.one().key_of(name, "ada", json!({})).await);
+        }
+        fleet.current().await;
+        let each = MAX_KEYS_PER_OWNER.div_ceil(2);
+        assert!(each <= MAX_SESSIONS, "so only the limit of the owner stops a session");
+        let attempts = each * keys.len();
+        let begun = successes(&fleet, attempts, |server, n| begin(server, keys[n % keys.len()]));
+        assert_eq!(begun.await, MAX_KEYS_PER_OWNER);
+        // Sessions that have ended leave room.
+        fleet.one().pass_seconds(24 * 3600);
+        assert!(begin(fleet.other(), keys[0]).await);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn an_owner_has_as_many_keys_as_allowed_on_all_servers_together() {
     on_every_fleet(async |fleet| {
-        make(fleet.one(), of(&User, Verb::Create, "ada"), named("ada", &json!({}))).await;
+        fleet.one().make(at(&User, "ada"), json!({})).await;
         let digest = fleet.one().key_of("first", "ada", json!({})).await;
         fleet.current().await;
         let create = async |server: &Fixture, n: usize| {
-            let permit = permit_of(server, digest, of(&OwnedAccessKey, Verb::Create, ""));
-            let key =
-                object_of(&OwnedAccessKey, &named(&format!("k{n}"), &json!({ "user": "ada" })));
+            let permit = at(&OwnedAccessKey, "").permit(Verb::Create);
+            let (permit, name) = (permit_of(server, digest, permit), format!("k{n}"));
+            let key = at(&OwnedAccessKey, &name).object(&json!({ "spec": { "user": "ada" } }));
             let made =
                 operations::create(&server.registry, &permit, key, &Writing::by_server()).await;
             made.is_ok()
@@ -96,15 +115,15 @@ async fn an_owner_has_as_many_keys_as_allowed_on_all_servers_together() {
 #[tokio::test]
 async fn exchanged_keys_count_for_the_workload_identity_and_for_its_owner() {
     on_every_fleet(async |fleet| {
-        make(fleet.one(), of(&User, Verb::Create, "ada"), named("ada", &json!({}))).await;
+        fleet.one().make(at(&User, "ada"), json!({})).await;
         let issuer = json!({ "type": "Generic", "issuer": "https://ci.example.com" });
-        make(fleet.one(), of(&TrustedIssuer, Verb::Create, "ci"), named("ci", &issuer)).await;
+        fleet.one().make(at(&TrustedIssuer, "ci"), json!({ "spec": issuer })).await;
         for (name, max_live) in [("few", 5), ("many", 1000)] {
             let spec = json!({
                 "issuer": "ci", "owner": { "user": "ada" }, "scope": {}, "maxLive": max_live,
                 "match": [{ "claim": "sub", "values": ["job"] }],
             });
-            make(fleet.one(), of(&WorkloadIdentity, Verb::Create, name), named(name, &spec)).await;
+            fleet.one().make(at(&WorkloadIdentity, name), json!({ "spec": spec })).await;
         }
         fleet.current().await;
         let claims: Map<String, Value> = json!({ "sub": "job" }).as_object().unwrap().clone();
@@ -124,15 +143,4 @@ async fn exchanged_keys_count_for_the_workload_identity_and_for_its_owner() {
         assert!(exchanged(fleet.other(), "few").await);
     })
     .await;
-}
-
-fn named(name: &str, spec: &Value) -> Value {
-    json!({ "metadata": { "name": name }, "spec": spec })
-}
-
-fn object_of(kind: &'static dyn postern_kinds::AnyKind, body: &Value) -> Object {
-    let info = kind.info();
-    let mut whole = json!({ "apiVersion": info.version.to_string(), "kind": info.kind });
-    whole.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
-    Object::from_value(whole).unwrap()
 }

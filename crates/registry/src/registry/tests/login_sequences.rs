@@ -1,6 +1,7 @@
-//! Random sequences of logins, sessions, exchanges, refreshes and logouts on two servers. After each step, both servers
-//! answer as a table of plain data says ([`Table`]), which is written from `docs/reference` and asks nothing of the
-//! registry. `crates/auth/tests/logins.rs` does the same with millions of sequences for what the index decides.
+//! Random sequences of logins, sessions, exchanges, refreshes and logouts on two servers. After
+//! each step, both servers answer as a table of plain data says ([`Table`]). The table is written
+//! from `docs/reference` and asks nothing of the registry. `crates/auth/tests/it/logins` does the
+//! same with millions of sequences for the decisions of the index.
 //!
 //! `POSTERN_LOGIN_SEQUENCES` is the number of sequences, `POSTERN_NAIVE_SEED` the seed.
 
@@ -8,7 +9,6 @@ use std::collections::BTreeMap;
 
 use postern_auth::bearer::BearerToken;
 use postern_auth::digest::Digest;
-use postern_auth::oidc::command_line::Asked;
 use postern_kinds::command_line_consent::CommandLineConsent;
 use postern_kinds::connector::{self, Connector};
 use postern_kinds::console_session::ConsoleSession;
@@ -18,26 +18,28 @@ use postern_kinds::trusted_issuer::TrustedIssuer;
 use postern_kinds::user::User;
 use postern_kinds::workload_identity::WorkloadIdentity;
 use postern_kinds::{Owner, Principal, Principals as _, SecretText};
+use postern_oidc::command_line::Asked;
 use postern_store::hostile::{Faults, Remote};
 use serde_json::{Map, Value, json};
 
-use super::fleet::{Fleet, change, delete, make, of};
+use super::fleet::Fleet;
+use super::logins::{ISSUER, browser, make_connector, person};
 use super::*;
 use crate::actions::exchanges::{accepting, exchange};
-use crate::actions::logins::{Groups, LoginFor, Person, log_in, set_groups};
+use crate::actions::logins::{Groups, LoginFor, log_in, set_groups};
 use crate::actions::refreshes::{self, LoginKey, logged_out};
 use crate::actions::{command_line, sessions};
 use crate::cache::DEFAULT_STORE_SILENCE;
 use crate::credential::Credential;
 
 const STEPS: usize = 20;
-const ISSUER: &str = "https://login.example.com";
 const SUBJECTS: [&str; 2] = ["ada", "bob"];
 const GROUP: &str = "corp:developers";
 const DAY_SECONDS: i64 = 24 * 3600;
 const SESSION_SECONDS: i64 = 12 * 3600;
 const IDLE_SECONDS: i64 = 1800;
 const WORKLOAD_SECONDS: i64 = 900;
+const WORKLOAD: At<'_> = at(&WorkloadIdentity, "build");
 
 /// A small random generator (`SplitMix64`), so that a seed repeats a sequence.
 struct Rng(u64);
@@ -60,7 +62,7 @@ impl Rng {
 struct UserRow {
     uid: String,
     is_disabled: bool,
-    /// The subject with whose identity the user is linked.
+    /// The subject of the identity with which the user is linked.
     linked: Option<&'static str>,
     /// When the provider confirmed the group, if the user has it.
     confirmed: Option<i64>,
@@ -205,14 +207,9 @@ impl Scene {
         };
         let remote = Remote::new(faults);
         let fleet = Fleet::on(2, || remote.connect()).await;
-        let spec =
-            json!({ "issuer": ISSUER, "clientId": "postern", "allow": { "everyone": true } });
-        let made =
-            make(fleet.one(), of(&Connector, Verb::Create, "corp"), named("corp", &spec)).await;
+        let (connector, spec) = make_connector(fleet.one()).await;
         let issuer = json!({ "type": "Generic", "issuer": "https://ci.example.com" });
-        make(fleet.one(), of(&TrustedIssuer, Verb::Create, "ci"), named("ci", &issuer)).await;
-        let connector = ConnectorRef { name: "corp".to_owned(), uid: made.metadata.uid };
-        let spec = serde_json::from_value(made.fields["spec"].clone()).unwrap();
+        fleet.one().make(at(&TrustedIssuer, "ci"), json!({ "spec": issuer })).await;
         fleet.current().await;
         let (table, tokens, told) = (Table::default(), Vec::new(), Vec::new());
         Self { remote, fleet, connector, spec, table, tokens, next_name: 0, told }
@@ -290,22 +287,9 @@ impl Scene {
             return;
         }
         let (is_session, is_in) = (rng.percent(70), rng.percent(85));
-        let browser = is_session.then(login);
-        let person = Person {
-            issuer: ISSUER.to_owned(),
-            subject: subject.to_owned(),
-            name: subject.to_owned(),
-            username: subject.to_owned(),
-            display_name: String::new(),
-            email: String::new(),
-            email_verified: false,
-            groups: is_in.then(|| "developers".to_owned()).into_iter().collect(),
-            rejected_groups: Vec::new(),
-            session: sid.to_owned(),
-            id_token: SecretText::from("token".to_owned()),
-            refresh_token: Some(SecretText::from("refresh".to_owned())),
-        };
-        let by = LoginFor { browser, ..self.by() };
+        let groups = is_in.then(|| "developers".to_owned()).into_iter().collect();
+        let person = person(subject, sid, groups);
+        let by = LoginFor { browser: is_session.then(browser), ..self.by() };
         let made = log_in(&self.server(rng).registry, &by, person).await;
         if linked.is_none() && made.as_ref().is_err_and(|error| error.code() == 403) {
             // The names that a new user would get are those of keys of earlier users.
@@ -347,8 +331,9 @@ impl Scene {
     async fn begin_session(&mut self, rng: &mut Rng) -> Option<()> {
         let key = self.pick(rng, |key| key.login.is_none() || !key.is_session)?;
         let server = self.server(rng);
-        let permit = self.permit_of(server, &key, of(&ConsoleSession, Verb::Create, ""))?;
-        let begun = sessions::begin(&server.registry, &permit, login()).await;
+        let permit = at(&ConsoleSession, "").permit(Verb::Create);
+        let permit = self.permit_of(server, &key, permit)?;
+        let begun = sessions::begin(&server.registry, &permit, browser()).await;
         let is_allowed =
             self.table.is_valid(&key, Some(self.now()), false) && !key.is_session && !key.has_scope;
         assert_eq!(begun.is_ok(), is_allowed, "{key:?}\n{}", self.told.join("\n"));
@@ -365,13 +350,13 @@ impl Scene {
     async fn log_in_command_line(&mut self, rng: &mut Rng) -> Option<()> {
         let session = self.pick(rng, |key| key.is_session && !key.is_command_line)?;
         let server = self.server(rng);
-        let permit = of(&CommandLineConsent, Verb::Create, "");
+        let permit = at(&CommandLineConsent, "").permit(Verb::Create);
         let permit = self.permit_of(server, &session, permit)?;
         let asked = Asked { challenge: String::new(), host: "laptop".to_owned(), ttl_seconds: 0 };
         let stored = || SecretText::from(format!("{:0>40}", self.next_name));
         command_line::allow(&server.registry, &permit, &asked, stored()).await.unwrap();
         let code = command_line::code_of(&server.registry, &stored()).await.unwrap().unwrap();
-        let (value, _) = command_line::redeem(&server.registry, &code, login()).await.unwrap();
+        let (value, _) = command_line::redeem(&server.registry, &code, browser()).await.unwrap();
         self.next_name += 1;
         self.fleet.current().await;
         let row = self.row(&value, &session.user);
@@ -413,8 +398,7 @@ impl Scene {
                 "issuer": "ci", "owner": { "user": user }, "scope": {},
                 "match": [{ "claim": "sub", "values": ["job"] }],
             });
-            let permit = of(&WorkloadIdentity, Verb::Create, "build");
-            let made = make(self.server(rng), permit, named("build", &spec)).await;
+            let made = self.server(rng).make(WORKLOAD, json!({ "spec": spec })).await;
             self.tell(format!("a workload identity of {user}"));
             let owner_uid = self.table.users[&user].uid.clone();
             let uid = made.metadata.uid;
@@ -424,15 +408,12 @@ impl Scene {
         if rng.percent(50) {
             self.table.workload = None;
             self.tell("the workload identity is deleted");
-            let permit = of(&WorkloadIdentity, Verb::Delete, "build");
-            delete(self.server(rng), permit, DeleteOptions::default()).await;
+            self.server(rng).delete(WORKLOAD).await;
         } else {
             row.is_disabled = !row.is_disabled;
             let is_disabled = row.is_disabled;
             self.tell(format!("the workload identity is disabled: {is_disabled}"));
-            let permit = of(&WorkloadIdentity, Verb::Update, "build");
-            change(self.server(rng), permit, |one| one["spec"]["disabled"] = json!(is_disabled))
-                .await;
+            set_disabled(self.server(rng), WORKLOAD, is_disabled).await;
         }
         Some(())
     }
@@ -469,7 +450,7 @@ impl Scene {
             0 => {
                 let session = self.pick(rng, |key| key.is_session)?;
                 let server = self.server(rng);
-                let permit = of(&OwnedAccessKey, Verb::Delete, &session.name);
+                let permit = at(&OwnedAccessKey, &session.name).permit(Verb::Delete);
                 let permit = self.permit_of(server, &session, permit)?;
                 sessions::end(&server.registry, &permit).await.unwrap();
                 self.tell(format!("a logout of {}", session.name));
@@ -489,7 +470,7 @@ impl Scene {
                 let subject = sid.is_none().then_some(subject);
                 self.tell(format!("a logout token: {subject:?} {sid:?}"));
                 let registry = self.server(rng).registry.clone();
-                let keys = logged_out(&registry, &self.connector, (ISSUER, subject), sid);
+                let keys = logged_out(&registry, &self.connector, ISSUER, subject, sid);
                 let is_of = |key: &&KeyRow| {
                     let is_named = |(of, session)| {
                         subject.is_none_or(|one| one == of) && sid.is_none_or(|one| one == session)
@@ -525,8 +506,8 @@ impl Scene {
                 let key = self.pick(rng, |_| true)?;
                 let is_disabled = !key.is_disabled;
                 self.tell(format!("{} is disabled: {is_disabled}", key.name));
-                let permit = of(&OwnedAccessKey, Verb::Update, &key.name);
-                set_disabled(self.server(rng), permit, is_disabled).await;
+                let at = at(&OwnedAccessKey, &key.name);
+                set_disabled(self.server(rng), at, is_disabled).await;
                 let mut keys = self.table.keys.iter_mut();
                 keys.find(|one| one.uid == key.uid)?.is_disabled = is_disabled;
             }
@@ -536,22 +517,19 @@ impl Scene {
                 user.is_disabled = !user.is_disabled;
                 let is_disabled = user.is_disabled;
                 self.tell(format!("{name} is disabled: {is_disabled}"));
-                let permit = of(&User, Verb::Update, &name);
-                set_disabled(self.server(rng), permit, is_disabled).await;
+                set_disabled(self.server(rng), at(&User, &name), is_disabled).await;
             }
             2 => {
                 let is_disabled = !self.table.is_connector_disabled;
                 self.table.is_connector_disabled = is_disabled;
                 self.tell(format!("the connector is disabled: {is_disabled}"));
-                let permit = of(&Connector, Verb::Update, "corp");
-                set_disabled(self.server(rng), permit, is_disabled).await;
+                set_disabled(self.server(rng), at(&Connector, "corp"), is_disabled).await;
             }
             3 => {
                 let name = self.pick_user(rng)?;
                 self.tell(format!("{name} is unlinked"));
-                let permit = of(&User, Verb::Update, &name);
-                change(self.server(rng), permit, |user| user["spec"]["identities"] = json!([]))
-                    .await;
+                let unlink = |user: &mut Value| user["spec"]["identities"] = json!([]);
+                self.server(rng).change(at(&User, &name), unlink).await;
                 let user = self.table.users.get_mut(&name)?;
                 (user.linked, user.confirmed) =
                     (None, user.confirmed.filter(|_| user.linked.is_none()));
@@ -559,8 +537,7 @@ impl Scene {
             _ => {
                 let name = self.pick_user(rng)?;
                 self.tell(format!("{name} is deleted"));
-                let permit = of(&User, Verb::Delete, &name);
-                delete(self.server(rng), permit, DeleteOptions::default()).await;
+                self.server(rng).delete(at(&User, &name)).await;
                 self.table.users.remove(&name);
             }
         }
@@ -603,7 +580,7 @@ impl Scene {
                 self.tell(format!("a token of {}", key.name));
                 self.tokens.push((key.uid, token));
             }
-            // What is written of groups that are too old changes no answer.
+            // Removing groups that are too old changes no response.
             _ => refreshes::drop_stale_groups(&self.server(rng).registry).await.unwrap(),
         }
         Some(())
@@ -676,16 +653,8 @@ impl Scene {
     }
 }
 
-fn login() -> sessions::Login {
-    sessions::Login { address: "127.0.0.1".to_owned(), user_agent: String::new() }
-}
-
-fn named(name: &str, spec: &Value) -> Value {
-    json!({ "metadata": { "name": name }, "spec": spec })
-}
-
-async fn set_disabled(server: &Fixture, permit: Permit, is_disabled: bool) {
-    change(server, permit, |object| object["spec"]["disabled"] = json!(is_disabled)).await;
+async fn set_disabled(server: &Fixture, at: At<'_>, is_disabled: bool) {
+    server.change(at, |object| object["spec"]["disabled"] = json!(is_disabled)).await;
 }
 
 #[tokio::test]

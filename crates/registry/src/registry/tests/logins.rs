@@ -1,24 +1,53 @@
-//! Logins through identity providers: how long their groups and codes count, and what a logout at the provider ends.
+//! Logins through identity providers: the lifetime of their groups and codes, and the effects of a
+//! logout at the provider.
 
 use postern_auth::bearer::{BearerToken, Refusal};
 use postern_auth::digest::Digest;
-use postern_auth::oidc::command_line::Asked;
 use postern_kinds::SecretText;
 use postern_kinds::command_line_consent::CommandLineConsent;
 use postern_kinds::connector::{self, Connector};
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::principal::ConnectorRef;
-use postern_meta::decode::decode_typed;
-use serde_json::{Value, json};
+use postern_oidc::command_line::Asked;
 
 use super::*;
 use crate::actions::logins::{LoginFor, Person, log_in};
 use crate::actions::refreshes::{self, LoginKey, logged_out};
 use crate::actions::{command_line, sessions};
-use crate::credential::Credential;
 
-const ISSUER: &str = "https://login.example.com";
+pub(super) const ISSUER: &str = "https://login.example.com";
 const DAY_SECONDS: i64 = 24 * 3600;
+
+/// Creates a connector at which users log in. Returns its spec with the defaults.
+pub(super) async fn make_connector(server: &Fixture) -> (ConnectorRef, connector::Spec) {
+    let spec = json!({ "issuer": ISSUER, "clientId": "postern", "allow": { "everyone": true } });
+    let made = server.make(at(&Connector, "corp"), json!({ "spec": spec })).await;
+    let connector = ConnectorRef { name: "corp".to_owned(), uid: made.metadata.uid };
+    (connector, serde_json::from_value(made.fields["spec"].clone()).unwrap())
+}
+
+/// A person that logs in at the provider, in a session there.
+pub(super) fn person(subject: &str, session: &str, groups: Vec<String>) -> Person {
+    Person {
+        issuer: ISSUER.to_owned(),
+        subject: subject.to_owned(),
+        name: subject.to_owned(),
+        username: subject.to_owned(),
+        display_name: String::new(),
+        email: String::new(),
+        email_verified: false,
+        groups,
+        rejected_groups: Vec::new(),
+        session: session.to_owned(),
+        id_token: SecretText::from("token".to_owned()),
+        refresh_token: Some(SecretText::from("refresh".to_owned())),
+    }
+}
+
+/// The browser of a login.
+pub(super) fn browser() -> sessions::Login {
+    sessions::Login { address: "127.0.0.1".to_owned(), user_agent: String::new() }
+}
 
 /// A server with a connector at which users log in.
 struct Scene {
@@ -30,52 +59,21 @@ struct Scene {
 impl Scene {
     async fn start() -> Self {
         let fixture = fixture().await;
-        let spec =
-            json!({ "issuer": ISSUER, "clientId": "postern", "allow": { "everyone": true } });
-        let info = Connector.info();
-        let object = Object::from_value(json!({
-            "apiVersion": info.version.to_string(),
-            "kind": info.kind,
-            "metadata": { "name": "corp" },
-            "spec": spec,
-        }));
-        let permit = Permit::for_server(&Connector, Verb::Create, None, "corp");
-        let writing = Writing::by_server();
-        let made = operations::create(&fixture.registry, &permit, object.unwrap(), &writing).await;
-        let made: Value = decode_typed(made.unwrap().json()).unwrap();
-        let uid = made["metadata"]["uid"].as_str().unwrap().to_owned();
-        let connector = ConnectorRef { name: "corp".to_owned(), uid };
-        // With the defaults.
-        let spec = serde_json::from_value(made["spec"].clone()).unwrap();
+        let (connector, spec) = make_connector(&fixture).await;
         Self { fixture, connector, spec }
     }
 
     /// Logs a user in, in a session at the provider. Returns the name of the key, and its digest.
     async fn log_in(&self, subject: &str, session: &str) -> (String, Digest) {
-        let browser =
-            sessions::Login { address: "127.0.0.1".to_owned(), user_agent: String::new() };
         let by = LoginFor {
             connector: &self.connector.name,
             connector_uid: &self.connector.uid,
             spec: &self.spec,
-            browser: Some(browser),
+            browser: Some(browser()),
         };
-        let person = Person {
-            issuer: ISSUER.to_owned(),
-            subject: subject.to_owned(),
-            name: subject.to_owned(),
-            username: subject.to_owned(),
-            display_name: String::new(),
-            email: String::new(),
-            email_verified: false,
-            groups: vec!["developers".to_owned()],
-            rejected_groups: Vec::new(),
-            session: session.to_owned(),
-            id_token: SecretText::from("token".to_owned()),
-            refresh_token: Some(SecretText::from("refresh".to_owned())),
-        };
+        let person = person(subject, session, vec!["developers".to_owned()]);
         let made = log_in(&self.fixture.registry, &by, person).await.unwrap();
-        self.fixture.registry.cache().wait_until_current().await.unwrap();
+        self.fixture.current().await;
         let digest = self.fixture.registry.digester().digest(&BearerToken::of_key(&made.value));
         (made.access_key, digest)
     }
@@ -87,7 +85,7 @@ impl Scene {
     /// The names of the keys that a logout token ends.
     fn ended(&self, subject: Option<&str>, session: Option<&str>) -> Vec<String> {
         let registry = &self.fixture.registry;
-        let keys = logged_out(registry, &self.connector, (ISSUER, subject), session);
+        let keys = logged_out(registry, &self.connector, ISSUER, subject, session);
         keys.into_iter().map(|key| key.name).collect()
     }
 }
@@ -146,11 +144,8 @@ async fn the_code_of_a_command_line_ends_after_a_minute_and_by_its_use() {
     let scene = Scene::start().await;
     let (_, digest) = scene.log_in("ada", "one").await;
     let registry = &scene.fixture.registry;
-    let session = scene.fixture.identify(&digest, scene.now()).unwrap();
-    let credential = Credential::of_key(session.identity.clone(), digest);
-    let permit = Permit::for_server(&CommandLineConsent, Verb::Create, None, "");
-    let permit = permit.with_credential(credential);
-    let login = || sessions::Login { address: "127.0.0.1".to_owned(), user_agent: String::new() };
+    let permit = at(&CommandLineConsent, "").permit(Verb::Create);
+    let permit = permit.with_credential(scene.fixture.credential(digest));
     let asked = Asked { challenge: String::new(), host: "laptop".to_owned(), ttl_seconds: 0 };
     let code = async |text: &str| {
         let stored = SecretText::from(text.repeat(8));
@@ -167,9 +162,9 @@ async fn the_code_of_a_command_line_ends_after_a_minute_and_by_its_use() {
     assert_eq!(code("first").await.err(), Some(Refusal::Expired));
     allow("second").await;
     let found = code("second").await.unwrap();
-    command_line::redeem(registry, &found, login()).await.unwrap();
+    command_line::redeem(registry, &found, browser()).await.unwrap();
     assert_eq!(code("second").await.err(), Some(Refusal::Unknown));
-    let again = command_line::redeem(registry, &found, login()).await;
+    let again = command_line::redeem(registry, &found, browser()).await;
     assert_eq!(again.err().map(|error| error.code()), Some(401));
 }
 
@@ -219,10 +214,9 @@ async fn groups_end_with_the_last_login_that_confirms_them_and_not_with_a_logout
     // A logout of the console takes nothing at once.
     let (session, digest) = scene.log_in("ada", "fourth").await;
     assert!(has_group(&scene, &own));
-    let key = scene.fixture.identify(&digest, scene.now()).unwrap();
-    let credential = Credential::of_key(key.identity.clone(), digest);
-    let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, &session);
-    sessions::end(registry, &permit.with_credential(credential)).await.unwrap();
+    let permit = at(&OwnedAccessKey, &session).permit(Verb::Delete);
+    let permit = permit.with_credential(scene.fixture.credential(digest));
+    sessions::end(registry, &permit).await.unwrap();
     registry.cache().wait_until_current().await.unwrap();
     assert!(has_group(&scene, &own));
     // The provider says that the user is gone: at once, although no login is left.
@@ -237,9 +231,8 @@ async fn groups_end_with_the_last_login_that_confirms_them_and_not_with_a_logout
 }
 
 async fn change_key(scene: &Scene, name: &str, change: impl Fn(&mut Value)) {
-    let permit = Permit::for_server(&OwnedAccessKey, Verb::Update, None, name);
-    super::fleet::change(&scene.fixture, permit, change).await;
-    scene.fixture.registry.cache().wait_until_current().await.unwrap();
+    scene.fixture.change(at(&OwnedAccessKey, name), change).await;
+    scene.fixture.current().await;
 }
 
 #[tokio::test]

@@ -1,22 +1,22 @@
-//! Migrations under load, on one store with two servers: at every revision each instance is in exactly one
-//! project, with its Secret, its roles and its unique key, and no data is lost.
+//! Migrations under load, on one store with two servers. At every revision, each instance is in
+//! exactly one project, with its Secret, its roles and its unique key. No data is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicUsize;
 
-use postern_kinds::action::Action;
+use postern_kinds::action::{Action, RegistryAction};
 use postern_kinds::cluster::Cluster;
 use postern_kinds::project::Project;
+use postern_kinds::project_migrate_virtual_cluster_instance::ProjectMigrateVirtualClusterInstance;
 use postern_kinds::role::Role;
+use postern_kinds::role_binding::RoleBinding;
 use postern_kinds::secret::Secret;
 use postern_kinds::user::User;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_store::ListRequest;
-use serde_json::{Value, json};
 
 use super::*;
 use crate::actions;
-use crate::registry::decoded;
 
 /// The number of moved instances.
 const INSTANCES: usize = 4;
@@ -25,25 +25,6 @@ const INSTANCES: usize = 4;
 const MIGRATIONS: usize = 100;
 
 const PROJECTS: [&str; 2] = ["a", "b"];
-
-type AnyKindRef = &'static dyn postern_kinds::AnyKind;
-
-pub(super) async fn make(
-    server: &Fixture,
-    kind: AnyKindRef,
-    namespace: Option<&str>,
-    name: &str,
-    body: Value,
-) -> Result<Object, ApiError> {
-    let info = kind.info();
-    let mut whole = json!({ "apiVersion": info.version.to_string(), "kind": info.kind });
-    whole.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
-    whole["metadata"] = json!({ "name": name });
-    let permit = Permit::for_server(kind, Verb::Create, namespace, name);
-    let object = Object::from_value(whole).unwrap();
-    let made = operations::create(&server.registry, &permit, object, &Writing::by_server()).await;
-    made.map(|made| decoded(&made).unwrap())
-}
 
 pub(super) fn instance(name: &str) -> Value {
     json!({ "spec": {
@@ -56,10 +37,9 @@ pub(super) fn instance(name: &str) -> Value {
 }
 
 async fn make_instance(server: &Fixture, namespace: &str, name: &str) -> Result<Object, ApiError> {
-    let secret = format!("{name}-kubeconfig");
-    make(server, &VirtualClusterInstance, Some(namespace), name, instance(name)).await.inspect_err(
-        |error| assert!([404, 409, 422].contains(&error.code()), "{error} of {secret}"),
-    )
+    let made =
+        server.try_make(within(namespace, &VirtualClusterInstance, name), instance(name)).await;
+    made.inspect_err(|error| assert!([404, 409, 422].contains(&error.code()), "{error} of {name}"))
 }
 
 pub(super) async fn migrate(
@@ -68,19 +48,16 @@ pub(super) async fn migrate(
     to: &str,
     name: &str,
 ) -> Result<(), ApiError> {
-    let permit = Permit::for_server(&Project, Verb::Create, None, to);
+    let permit = at(&Project, to).permit(Verb::Create);
     let action: &'static Action =
         Project.info().action("migratevirtualclusterinstance", Verb::Create).unwrap();
-    let body = Object::from_value(json!({
-        "apiVersion": "management.platform.sh/v1",
-        "kind": "ProjectMigrateVirtualClusterInstance",
-        "metadata": {},
-        "sourceVirtualClusterInstance": { "name": name, "namespace": format!("p-{from}") },
-    }));
-    let (list, writing) = (ListOptions::default(), Writing::by_server());
-    let body = Some(body.unwrap());
+    let source = json!({ "name": name, "namespace": format!("p-{from}") });
+    let body = at(&ProjectMigrateVirtualClusterInstance, "")
+        .object(&json!({ "sourceVirtualClusterInstance": source }));
+    let (list, writing, body) = (ListOptions::default(), Writing::by_server(), Some(body));
     let input = actions::ActionInput { body, list: &list, part: None };
-    actions::run(&server.registry, &permit, action, input, &writing).await.map(|_| ())
+    let handler = RegistryAction::MigrateVirtualClusterInstance;
+    actions::run(&server.registry, &permit, action, handler, input, &writing).await.map(|_| ())
 }
 
 /// Two servers on one store, with two projects and the instances in the first one.
@@ -89,16 +66,16 @@ pub(super) async fn scene() -> [Fixture; 2] {
     let clock = Fixed::at(START_UNIX_SECONDS);
     let servers = [start(store.clone(), clock.clone()).await, start(store, clock).await];
     let one = &servers[0];
-    make(one, &User, None, "ada", json!({})).await.unwrap();
-    make(one, &Cluster, None, "c", json!({})).await.unwrap();
+    one.make(at(&User, "ada"), json!({})).await;
+    one.make(at(&Cluster, "c"), json!({})).await;
     for project in PROJECTS {
-        make(one, &Project, None, project, json!({})).await.unwrap();
+        one.make(at(&Project, project), json!({})).await;
     }
     for number in 0..INSTANCES {
         let name = format!("v{number}");
         let secret = format!("{name}-kubeconfig");
         make_instance(one, "p-a", &name).await.unwrap();
-        make(one, &Secret, Some("p-a"), &secret, json!({ "data": {} })).await.unwrap();
+        one.make(within("p-a", &Secret, &secret), json!({ "data": {} })).await;
     }
     servers
 }
@@ -110,7 +87,7 @@ async fn stored(server: &Fixture, prefix: &str) -> Vec<String> {
 }
 
 fn read(server: &Fixture, namespace: &str, name: &str) -> Option<Object> {
-    let key = crate::storage_key::object(VirtualClusterInstance.info(), Some(namespace), name);
+    let key = within(namespace, &VirtualClusterInstance, name).key();
     let found = server.registry.cache().of(VirtualClusterInstance.info()).get(&key).unwrap();
     found.map(|found| found.decode().unwrap())
 }
@@ -148,16 +125,12 @@ async fn update_all(server: &Fixture, running: &AtomicUsize) -> BTreeMap<String,
         let name = format!("v{}", number % INSTANCES);
         let Some(project) = project_of(server, &name) else { continue };
         let namespace = format!("p-{project}");
-        let permit =
-            Permit::for_server(&VirtualClusterInstance, Verb::Update, Some(&namespace), &name);
-        let writing = Writing::by_server();
-        let updated = operations::update(&server.registry, &permit, &writing, |current| {
-            let mut value = current.clone().into_value();
+        let raise = |value: &mut Value| {
             let count: usize = value["spec"]["description"].as_str().unwrap().parse().unwrap();
             value["spec"]["description"] = (count + 1).to_string().into();
-            Ok(Object::from_value(value).unwrap())
-        });
-        match updated.await {
+        };
+        let at = within(&namespace, &VirtualClusterInstance, &name);
+        match server.try_change(at, raise).await {
             Ok(_) => *raised.entry(name).or_default() += 1,
             Err(error) => assert!([404, 409].contains(&error.code()), "{error}"),
         }
@@ -173,9 +146,8 @@ async fn come_and_go(server: &Fixture, running: &AtomicUsize) {
         let _ = migrate(server, "a", "b", "d").await;
         for project in PROJECTS {
             let namespace = format!("p-{project}");
-            let permit =
-                Permit::for_server(&VirtualClusterInstance, Verb::Delete, Some(&namespace), "d");
-            let _ = operations::delete(&server.registry, &permit, &DeleteOptions::default()).await;
+            let at = within(&namespace, &VirtualClusterInstance, "d");
+            let _ = server.try_delete(at, DeleteOptions::default()).await;
         }
         tokio::task::yield_now().await;
     }
@@ -190,7 +162,7 @@ async fn follow(servers: &[Fixture; 2], from: u64, running: &AtomicUsize) -> Vec
     loop {
         let server = &servers[seen.len() % 2];
         let over = running.load(Ordering::Relaxed) == 0;
-        server.registry.cache().wait_until_current().await.unwrap();
+        server.current().await;
         let permit =
             Permit::for_server(&VirtualClusterInstance, Verb::Watch, None, "unused").of_all();
         let query = options(&format!("watch=1&resourceVersion={version}"));
@@ -259,7 +231,7 @@ async fn each_instance_is_in_exactly_one_project_at_every_revision() {
     assert!(moved + also_moved > MIGRATIONS, "{moved} and {also_moved} were moved");
     assert_always_in_one(&seen);
     for server in &servers {
-        server.registry.cache().wait_until_current().await.unwrap();
+        server.current().await;
     }
     for number in 0..INSTANCES {
         let name = format!("v{number}");
@@ -296,31 +268,27 @@ async fn whoever_had_access_has_it_and_a_namesake_has_not() {
     let before = subject_uids(one, "p-a").await;
     let owner = owner_uid(one, "p-a");
     assert!(before.contains("platform:user:ada"), "{before}");
-    let removal = Permit::for_server(&User, Verb::Delete, None, "ada");
-    operations::delete(&one.registry, &removal, &DeleteOptions::default()).await.unwrap();
-    make(one, &User, None, "ada", json!({})).await.unwrap();
+    one.delete(at(&User, "ada")).await;
+    one.make(at(&User, "ada"), json!({})).await;
     migrate(one, "a", "b", "v0").await.unwrap();
-    one.registry.cache().wait_until_current().await.unwrap();
+    one.current().await;
     assert_eq!(subject_uids(one, "p-b").await, before);
     assert_eq!(owner_uid(one, "p-b"), owner);
-    let role = Role.info();
-    let old = crate::storage_key::object(role, Some("p-a"), &first_role("v0"));
-    assert!(one.registry.cache().of(role).get(&old).unwrap().is_none());
+    let old = within("p-a", &Role, &first_role("v0")).key();
+    assert!(one.registry.cache().of(Role.info()).get(&old).unwrap().is_none());
 }
 
 /// The uid of the owner of `v0`.
 fn owner_uid(server: &Fixture, namespace: &str) -> String {
-    let info = VirtualClusterInstance.info();
-    let key = crate::storage_key::object(info, Some(namespace), "v0");
-    let found = server.registry.cache().of(info).get(&key).unwrap().unwrap();
+    let key = within(namespace, &VirtualClusterInstance, "v0").key();
+    let resource = server.registry.cache().of(VirtualClusterInstance.info());
+    let found = resource.get(&key).unwrap().unwrap();
     found.owner_uid().unwrap().to_owned()
 }
 
 /// The uids of the subjects in the binding of the first access rule of `v0`.
 async fn subject_uids(server: &Fixture, namespace: &str) -> String {
-    server.registry.cache().wait_until_current().await.unwrap();
-    let info = postern_kinds::role_binding::RoleBinding.info();
-    let key = crate::storage_key::object(info, Some(namespace), &first_role("v0"));
-    let found = server.registry.cache().of(info).get(&key).unwrap().unwrap();
-    found.decode().unwrap().metadata.annotations[postern_kinds::rbac::SUBJECT_UIDS].clone()
+    let role = first_role("v0");
+    let found = server.read(within(namespace, &RoleBinding, &role)).await.unwrap();
+    found.metadata.annotations[postern_kinds::rbac::SUBJECT_UIDS].clone()
 }

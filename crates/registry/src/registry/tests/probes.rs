@@ -10,17 +10,14 @@ use postern_kinds::namespace::Namespace;
 use postern_kinds::probe::ProbeResult;
 use postern_kinds::project::Project;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
-use serde_json::{Value, json};
 
 use super::*;
 use crate::controllers::{namespaces, probes};
-use crate::registry::decoded;
-use crate::storage_key;
 
 /// The namespace of the project with the instances.
 const NAMESPACE: &str = "p-shop";
 
-/// The targets, with what they do and the attempts at them.
+/// The targets, with their results and the attempts at them.
 #[derive(Default)]
 struct Targets {
     results: Mutex<BTreeMap<String, ProbeResult>>,
@@ -72,32 +69,14 @@ impl Targets {
     }
 }
 
-async fn make(
-    server: &Fixture,
-    kind: &'static dyn postern_kinds::AnyKind,
-    name: &str,
-    body: Value,
-) {
-    let namespace = kind.info().is_namespaced().then_some(NAMESPACE);
-    let info = kind.info();
-    let mut whole = json!({ "apiVersion": info.version.to_string(), "kind": info.kind, "metadata": { "name": name } });
-    whole.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
-    whole["metadata"]["name"] = name.into();
-    let permit = Permit::for_server(kind, Verb::Create, namespace, name);
-    let object = Object::from_value(whole).unwrap();
-    operations::create(&server.registry, &permit, object, &Writing::by_server()).await.unwrap();
+fn instance(name: &str) -> At<'_> {
+    within(NAMESPACE, &VirtualClusterInstance, name)
 }
 
 /// Sets the endpoint of the agent of a Cluster, and returns the phase that it has then.
 async fn annotate(server: &Fixture, cluster: &str, endpoint: &str) -> String {
-    let permit = Permit::for_server(&Cluster, Verb::Update, None, cluster);
-    let writing = Writing::by_server();
-    let changed = operations::update(&server.registry, &permit, &writing, |now| {
-        let mut new = now.clone();
-        new.metadata.annotations.insert(DIRECT_ENDPOINT.to_owned(), endpoint.to_owned());
-        Ok(new)
-    });
-    phase_of(decoded(&changed.await.unwrap()).unwrap())
+    let set = |new: &mut Value| new["metadata"]["annotations"][DIRECT_ENDPOINT] = endpoint.into();
+    phase_of(server.change(at(&Cluster, cluster), set).await)
 }
 
 fn phase_of(object: Object) -> String {
@@ -106,15 +85,13 @@ fn phase_of(object: Object) -> String {
     format!("{} {}", text("phase"), text("reason")).trim().to_owned()
 }
 
-fn phase(server: &Fixture, kind: &dyn postern_kinds::AnyKind, name: &str) -> String {
-    let namespace = kind.info().is_namespaced().then_some(NAMESPACE);
-    let key = storage_key::object(kind.info(), namespace, name);
-    let object = server.registry.cache().of(kind.info()).get(&key).unwrap().unwrap();
+fn phase(server: &Fixture, at: At<'_>) -> String {
+    let object = server.registry.cache().of(at.kind.info()).get(&at.key()).unwrap().unwrap();
     phase_of(object.decode().unwrap())
 }
 
 async fn endpoint_cluster(server: &Fixture, name: &str) {
-    make(server, &Cluster, name, json!({})).await;
+    server.make(at(&Cluster, name), json!({})).await;
     assert_eq!(annotate(server, name, "agent.example:443").await, "Pending NotProbed");
 }
 
@@ -132,16 +109,16 @@ async fn a_route_is_tried_after_a_change_and_once_a_minute_and_less_often_while_
     for name in ["good", "bad"] {
         endpoint_cluster(&server, name).await;
     }
-    make(&server, &Cluster, "none", json!({})).await;
+    server.make(at(&Cluster, "none"), json!({})).await;
     seconds(1).await;
-    assert_eq!(phase(&server, &Cluster, "good"), "Ready");
+    assert_eq!(phase(&server, at(&Cluster, "good")), "Ready");
     seconds(12).await;
-    assert_eq!(phase(&server, &Cluster, "bad"), "Failed Unreachable");
+    assert_eq!(phase(&server, at(&Cluster, "bad")), "Failed Unreachable");
     seconds(277).await;
     assert_eq!(targets.take("good"), [0, 60, 120, 180, 240]);
     // Each attempt takes 10 s, and then come 1, 2, 4, 8, 16, 32, 64 s.
     assert_eq!(targets.take("bad"), [0, 11, 23, 37, 55, 81, 123, 197]);
-    assert_eq!(phase(&server, &Cluster, "none"), "Pending NoAgent");
+    assert_eq!(phase(&server, at(&Cluster, "none")), "Pending NoAgent");
     assert!(targets.take("none").is_empty());
     seconds(4 * 3600).await;
     let attempts = targets.take("bad");
@@ -151,14 +128,17 @@ async fn a_route_is_tried_after_a_change_and_once_a_minute_and_less_often_while_
     targets.set("bad", ProbeResult::Reached);
     assert_eq!(annotate(&server, "bad", "other.example:443").await, "Pending NotProbed");
     seconds(1).await;
-    assert_eq!((targets.take("bad").len(), phase(&server, &Cluster, "bad").as_str()), (1, "Ready"));
+    assert_eq!(
+        (targets.take("bad").len(), phase(&server, at(&Cluster, "bad")).as_str()),
+        (1, "Ready")
+    );
     // A target that ends is noticed within a minute, and one that is back within seconds.
     targets.set("good", ProbeResult::Failed);
     seconds(71).await;
-    assert_eq!(phase(&server, &Cluster, "good"), "Failed Unreachable");
+    assert_eq!(phase(&server, at(&Cluster, "good")), "Failed Unreachable");
     targets.set("good", ProbeResult::Reached);
     seconds(30).await;
-    assert_eq!(phase(&server, &Cluster, "good"), "Ready");
+    assert_eq!(phase(&server, at(&Cluster, "good")), "Ready");
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,30 +149,30 @@ async fn the_instances_of_a_project_are_tried_one_after_another_and_old_results_
     let mut running = tokio::task::JoinSet::new();
     running.spawn(namespaces::run(server.registry.clone()));
     running.spawn(probes::run(server.registry.clone(), targets.attempt()));
-    make(&server, &Project, "shop", json!({})).await;
-    let key = storage_key::object(Namespace.info(), None, NAMESPACE);
+    server.make(at(&Project, "shop"), json!({})).await;
+    let key = at(&Namespace, NAMESPACE).key();
     while server.registry.cache().of(Namespace.info()).get(&key).unwrap().is_none() {
         seconds(1).await;
     }
     endpoint_cluster(&server, "east").await;
-    let instance = |name: &str| json!({ "spec": { "clusterRef": { "cluster": "east", "namespace": "n", "virtualCluster": name } } });
-    make(&server, &VirtualClusterInstance, "live", instance("live")).await;
+    let on_east = |name: &str| json!({ "spec": { "clusterRef": { "cluster": "east", "namespace": "n", "virtualCluster": name } } });
+    server.make(instance("live"), on_east("live")).await;
     seconds(2).await;
-    assert_eq!(phase(&server, &VirtualClusterInstance, "live"), "Ready");
+    assert_eq!(phase(&server, instance("live")), "Ready");
     for number in 0..DEAD {
         let name = format!("dead{number}");
         targets.set(&name, ProbeResult::Failed);
-        make(&server, &VirtualClusterInstance, &name, instance(&name)).await;
+        server.make(instance(&name), on_east(&name)).await;
     }
     let mut was_unknown = false;
     for _ in 0..600 {
         seconds(1).await;
-        was_unknown |= phase(&server, &VirtualClusterInstance, "live") == "Pending NotProbed";
-        assert_eq!(phase(&server, &Cluster, "east"), "Ready", "other groups do not wait");
+        was_unknown |= phase(&server, instance("live")) == "Pending NotProbed";
+        assert_eq!(phase(&server, at(&Cluster, "east")), "Ready", "other groups do not wait");
     }
     assert!(was_unknown, "a result of more than three minutes is unknown");
-    assert_eq!(phase(&server, &VirtualClusterInstance, "dead0"), "Pending Unreachable");
+    assert_eq!(phase(&server, instance("dead0")), "Pending Unreachable");
     // The failing ones are tried less and less often, so the others get their turn again.
     seconds(3600).await;
-    assert_eq!(phase(&server, &VirtualClusterInstance, "live"), "Ready");
+    assert_eq!(phase(&server, instance("live")), "Ready");
 }

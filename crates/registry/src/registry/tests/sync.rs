@@ -8,36 +8,16 @@ use postern_kinds::project_secret::ProjectSecret;
 use postern_kinds::rbac::PROJECT_LABEL;
 use postern_kinds::secret_sync::{SHARED_SECRET_NAME, SYNCED_FOR};
 use postern_kinds::user::User;
-use serde_json::{Value, json};
 
 use super::*;
 use crate::controllers;
-use crate::registry::decoded;
 
 /// The number of secrets with one source.
 const MANY: usize = 250;
 
-type AnyKindRef = &'static dyn postern_kinds::AnyKind;
-
-async fn make(server: &Fixture, kind: AnyKindRef, at: (Option<&str>, &str), body: Value) -> Object {
-    let info = kind.info();
-    let mut whole = json!({ "apiVersion": info.version.to_string(), "kind": info.kind });
-    whole.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
-    whole["metadata"]["name"] = at.1.into();
-    let permit = Permit::for_server(kind, Verb::Create, at.0, at.1);
-    let object = Object::from_value(whole).unwrap();
-    let made = operations::create(&server.registry, &permit, object, &Writing::by_server()).await;
-    decoded(&made.unwrap()).unwrap()
-}
-
 async fn set_source(server: &Fixture, value: &str) {
-    let (permit, writing) = (permit(Verb::Update, "source"), Writing::by_server());
-    let update = operations::update(&server.registry, &permit, &writing, |now| {
-        let mut object = now.clone().into_value();
-        object["spec"]["data"] = json!({ "k": value });
-        Ok(Object::from_value(object).unwrap())
-    });
-    update.await.unwrap();
+    let set = |object: &mut Value| object["spec"]["data"] = json!({ "k": value });
+    server.change(secret("source"), set).await;
 }
 
 /// The number of secrets with this value.
@@ -60,16 +40,16 @@ async fn until_all(server: &Fixture, value: &str) {
     assert!(waited.is_ok(), "{} of {MANY}", count(server, value));
 }
 
-/// A store with a user who may read everything, a source, and its synced secrets.
+/// A store with a user that may read everything, a source, and its synced secrets.
 async fn scene(servers: &[Fixture]) {
     let one = &servers[0];
     let labels = json!({ "metadata": { "labels": { PROJECT_LABEL: "many" } } });
-    make(one, &Namespace, (None, "many"), labels).await;
-    let ada = make(one, &User, (None, "ada"), json!({ "spec": {} })).await;
+    one.make(at(&Namespace, "many"), labels).await;
+    let ada = one.make(at(&User, "ada"), json!({ "spec": {} })).await;
     let owner = json!({ "spec": { "owner": { "user": "ada" }, "data": { "k": "b25l" } } });
-    make(one, &SharedSecret, (Some("platform"), "source"), owner).await;
+    one.make(secret("source"), owner).await;
     let key = json!({ "spec": { "user": "ada" } });
-    let key = make(one, &OwnedAccessKey, (None, "laptop"), key).await;
+    let key = one.make(at(&OwnedAccessKey, "laptop"), key).await;
     let writer = Writer {
         user: "ada".to_owned(),
         uid: ada.metadata.uid,
@@ -82,7 +62,7 @@ async fn scene(servers: &[Fixture]) {
         let metadata = json!({ "metadata": {
             "labels": { SHARED_SECRET_NAME: "source" }, "annotations": { SYNCED_FOR: writer },
         } });
-        make(one, &ProjectSecret, (Some("many"), &format!("s{number}")), metadata).await;
+        one.make(within("many", &ProjectSecret, &format!("s{number}")), metadata).await;
     }
 }
 

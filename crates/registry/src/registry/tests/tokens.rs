@@ -13,7 +13,7 @@ use postern_meta::options::DeleteOptions;
 use serde_json::{Value, json};
 
 use super::super::issued_tokens;
-use super::fleet::{change, delete, make, of, on_every_fleet};
+use super::fleet::{Fleet, on_every_fleet};
 use super::*;
 use crate::registry::issued_tokens::Subjects;
 
@@ -31,7 +31,7 @@ impl Fixture {
         let cache = self.registry.cache();
         let now = self.clock.now();
         let expires = now.unix_seconds() + TTL_SECONDS;
-        let key = cache.principals().identify(digest, now.unix_seconds(), &cache.policy()).unwrap();
+        let key = self.identify(digest, now.unix_seconds()).unwrap();
         self.registry.note(&subjects(&key.uid), expires).await.unwrap();
         cache.wait_until_current().await.unwrap();
         let revocation_revision = cache.applied();
@@ -57,60 +57,63 @@ impl Fixture {
     }
 }
 
-async fn update(
-    server: &Fixture,
-    kind: &'static dyn postern_kinds::AnyKind,
-    name: &str,
-    spec: Value,
-) {
-    change(server, of(kind, Verb::Update, name), |object| {
+const KEY: At<'_> = at(&OwnedAccessKey, "laptop");
+const TEAM: At<'_> = at(&Team, "db");
+const ADA: At<'_> = at(&User, "ada");
+const BOB: At<'_> = at(&User, "bob");
+
+async fn update(server: &Fixture, at: At<'_>, spec: Value) {
+    let set = |object: &mut Value| {
         let fields = object["spec"].as_object_mut().unwrap();
         fields.extend(spec.as_object().unwrap().clone());
-    })
-    .await;
+    };
+    server.change(at, set).await;
+}
+
+/// Creates the users and a team with one of them.
+async fn make_team(server: &Fixture) {
+    server.make(ADA, json!({})).await;
+    server.make(TEAM, json!({ "spec": { "users": ["ada"] } })).await;
+}
+
+/// Checks what agents of all servers say about a token.
+async fn check(fleet: &Fleet, token: &SecretText, refusal: Option<TokenRefusal>, case: &str) {
+    for server in fleet.current().await {
+        assert_eq!(server.verified(token), refusal, "{case}");
+    }
 }
 
 /// Sets what providers say of a user.
 async fn set_sso(server: &Fixture, user: &str, said: Value) {
-    let permit = of(&User, Verb::Update, user);
-    change(server, permit, |object| object["status"] = json!({ "sso": said })).await;
+    server.change(at(&User, user), |object| object["status"] = json!({ "sso": said })).await;
 }
 
 #[tokio::test]
 async fn a_change_of_a_key_its_user_or_their_teams_revokes_tokens_from_before() {
     on_every_fleet(async |fleet| {
         let one = fleet.one();
-        for name in ["ada", "bob"] {
-            make(one, of(&User, Verb::Create, name), json!({ "metadata": { "name": name } })).await;
-        }
-        let team = json!({ "metadata": { "name": "db" }, "spec": { "users": ["ada"] } });
-        make(one, of(&Team, Verb::Create, "db"), team).await;
+        make_team(one).await;
+        one.make(BOB, json!({})).await;
         let value = "0123456789012345678901234567890123456789";
-        for (kind, name, spec) in [
-            (
-                &OwnedAccessKey as &'static dyn postern_kinds::AnyKind,
-                "laptop",
-                json!({ "groups": ["x"] }),
-            ),
-            (&OwnedAccessKey, "laptop", json!({ "scope": { "allowPlatformCli": true } })),
-            (&OwnedAccessKey, "laptop", json!({ "ttl": 9000 })),
-            (&OwnedAccessKey, "laptop", json!({ "key": value })),
-            (&User, "ada", json!({ "groups": ["y"] })),
-            (&User, "ada", json!({ "subject": "oidc|ada" })),
-            (&Team, "db", json!({ "groups": ["z"] })),
-            (&Team, "db", json!({ "users": ["bob"] })),
-            (&Team, "db", json!({ "users": ["bob", "ada"] })),
-            (&User, "ada", json!({ "disabled": true })),
+        for (changed, spec) in [
+            (KEY, json!({ "groups": ["x"] })),
+            (KEY, json!({ "scope": { "allowPlatformCli": true } })),
+            (KEY, json!({ "ttl": 9000 })),
+            (KEY, json!({ "key": value })),
+            (ADA, json!({ "groups": ["y"] })),
+            (ADA, json!({ "subject": "oidc|ada" })),
+            (TEAM, json!({ "groups": ["z"] })),
+            (TEAM, json!({ "users": ["bob"] })),
+            (TEAM, json!({ "users": ["bob", "ada"] })),
+            (ADA, json!({ "disabled": true })),
         ] {
             fleet.current().await;
             let digest = one.key_of("laptop", "ada", json!({})).await;
             let token = one.token(&digest).await;
-            update(one, kind, name, spec.clone()).await;
-            for server in fleet.current().await {
-                assert_eq!(server.verified(&token), Some(TokenRefusal::Revoked), "{name}: {spec}");
-            }
-            delete(one, of(&OwnedAccessKey, Verb::Delete, "laptop"), DeleteOptions::default())
-                .await;
+            update(one, changed, spec.clone()).await;
+            let case = format!("{}: {spec}", changed.name);
+            check(&fleet, &token, Some(TokenRefusal::Revoked), &case).await;
+            one.delete(KEY).await;
         }
     })
     .await;
@@ -120,34 +123,25 @@ async fn a_change_of_a_key_its_user_or_their_teams_revokes_tokens_from_before() 
 async fn other_changes_and_new_tokens_are_not_revoked() {
     on_every_fleet(async |fleet| {
         let one = fleet.one();
-        for name in ["ada", "bob"] {
-            make(one, of(&User, Verb::Create, name), json!({ "metadata": { "name": name } })).await;
-        }
-        let team = json!({ "metadata": { "name": "db" }, "spec": { "users": ["ada"] } });
-        make(one, of(&Team, Verb::Create, "db"), team).await;
+        make_team(one).await;
+        one.make(BOB, json!({})).await;
         fleet.current().await;
         let digest = one.key_of("laptop", "ada", json!({})).await;
         let token = one.token(&digest).await;
-        update(one, &OwnedAccessKey, "laptop", json!({ "displayName": "Laptop" })).await;
-        update(one, &User, "ada", json!({ "displayName": "Ada" })).await;
-        update(one, &User, "bob", json!({ "groups": ["x"] })).await;
-        update(one, &Team, "db", json!({ "users": ["ada", "bob"] })).await;
-        for server in fleet.current().await {
-            assert_eq!(server.verified(&token), None);
-        }
+        update(one, KEY, json!({ "displayName": "Laptop" })).await;
+        update(one, ADA, json!({ "displayName": "Ada" })).await;
+        update(one, BOB, json!({ "groups": ["x"] })).await;
+        update(one, TEAM, json!({ "users": ["ada", "bob"] })).await;
+        check(&fleet, &token, None, "").await;
         let said = |groups: &[&str], at: &str| json!([{ "connector": "corp", "groups": groups, "refreshed": at }]);
         set_sso(one, "ada", said(&["corp:a"], "2026-01-01T00:00:00Z")).await;
         let token = one.token(&digest).await;
         set_sso(one, "ada", said(&["corp:a"], "2026-01-01T00:15:00Z")).await;
-        for server in fleet.current().await {
-            assert_eq!(server.verified(&token), None, "the provider has said the same again");
-        }
+        check(&fleet, &token, None, "the provider has said the same again").await;
         set_sso(one, "ada", said(&[], "2026-01-01T00:30:00Z")).await;
-        for server in fleet.current().await {
-            assert_eq!(server.verified(&token), Some(TokenRefusal::Revoked));
-        }
+        check(&fleet, &token, Some(TokenRefusal::Revoked), "").await;
         let token = one.token(&digest).await;
-        update(one, &User, "ada", json!({ "groups": ["x"] })).await;
+        update(one, ADA, json!({ "groups": ["x"] })).await;
         for server in fleet.current().await {
             assert_eq!(server.verified(&token), Some(TokenRefusal::Revoked));
             let newer = server.token(&digest).await;
@@ -161,30 +155,16 @@ async fn other_changes_and_new_tokens_are_not_revoked() {
 async fn cve_2023_22650_who_is_gone_takes_their_tokens_with_them() {
     on_every_fleet(async |fleet| {
         let one = fleet.one();
-        let ada = json!({ "metadata": { "name": "ada" } });
-        let team = json!({ "metadata": { "name": "db" }, "spec": { "users": ["ada"] } });
-        for kind in [&OwnedAccessKey as &'static dyn postern_kinds::AnyKind, &Team, &User] {
-            make(one, of(&User, Verb::Create, "ada"), ada.clone()).await;
-            make(one, of(&Team, Verb::Create, "db"), team.clone()).await;
+        for gone in [KEY, TEAM, ADA] {
+            make_team(one).await;
             fleet.current().await;
             let digest = one.key_of("laptop", "ada", json!({})).await;
             let token = one.token(&digest).await;
             assert_eq!(one.verified(&token), None);
-            let name = ["laptop", "db", "ada"][["OwnedAccessKey", "Team", "User"]
-                .iter()
-                .position(|of| *of == kind.info().kind)
-                .unwrap()];
-            delete(one, of(kind, Verb::Delete, name), DeleteOptions::default()).await;
-            for server in fleet.current().await {
-                assert_eq!(server.verified(&token), Some(TokenRefusal::Revoked), "{name}");
-            }
-            for (kind, name) in [
-                (&OwnedAccessKey as &'static dyn postern_kinds::AnyKind, "laptop"),
-                (&Team, "db"),
-                (&User, "ada"),
-            ] {
-                let permit = of(kind, Verb::Delete, name);
-                let _ = operations::delete(&one.registry, &permit, &DeleteOptions::default()).await;
+            one.delete(gone).await;
+            check(&fleet, &token, Some(TokenRefusal::Revoked), gone.name).await;
+            for left in [KEY, TEAM, ADA] {
+                let _ = one.try_delete(left, DeleteOptions::default()).await;
             }
             fleet.current().await;
         }
@@ -198,7 +178,7 @@ async fn a_revocation_is_dropped_when_every_token_from_before_has_expired() {
         let one = fleet.one();
         let digest = one.key("laptop", json!({})).await;
         one.token(&digest).await;
-        update(one, &OwnedAccessKey, "laptop", json!({ "groups": ["x"] })).await;
+        update(one, KEY, json!({ "groups": ["x"] })).await;
         fleet.tidy().await;
         assert_eq!(fleet.stored("/revocations/").await.len(), 1);
         // A note covers one hour more than the token and its streams need; each clock may differ by a minute.
@@ -221,19 +201,17 @@ async fn a_revocation_is_dropped_when_every_token_from_before_has_expired() {
 async fn what_no_token_depends_on_is_not_revoked() {
     on_every_fleet(async |fleet| {
         let one = fleet.one();
-        make(one, of(&User, Verb::Create, "ada"), json!({ "metadata": { "name": "ada" } })).await;
+        one.make(ADA, json!({})).await;
         let with_token = one.key_of("other", "ada", json!({})).await;
         one.key_of("laptop", "ada", json!({})).await;
-        update(one, &User, "ada", json!({ "groups": ["x"] })).await;
-        update(one, &OwnedAccessKey, "laptop", json!({ "groups": ["x"] })).await;
+        update(one, ADA, json!({ "groups": ["x"] })).await;
+        update(one, KEY, json!({ "groups": ["x"] })).await;
         assert_eq!(fleet.stored("/revocations/").await, Vec::<String>::new());
         one.token(&with_token).await;
-        delete(one, of(&OwnedAccessKey, Verb::Delete, "laptop"), DeleteOptions::default()).await;
+        one.delete(KEY).await;
         assert_eq!(fleet.stored("/revocations/").await, Vec::<String>::new());
-        for name in ["other", "ada"] {
-            let kind: &'static dyn postern_kinds::AnyKind =
-                if name == "ada" { &User } else { &OwnedAccessKey };
-            update(one, kind, name, json!({ "groups": ["y"] })).await;
+        for changed in [at(&OwnedAccessKey, "other"), ADA] {
+            update(one, changed, json!({ "groups": ["y"] })).await;
         }
         assert_eq!(fleet.stored("/revocations/").await.len(), 2);
     })
@@ -253,7 +231,7 @@ async fn what_the_store_knows_nothing_of_is_revoked_as_if_it_were_noted() {
         one.key("laptop", json!({})).await;
         // For a store of an older version or a restored store, the issued tokens are unknown.
         note(false).await;
-        update(one, &OwnedAccessKey, "laptop", json!({ "groups": ["x"] })).await;
+        update(one, KEY, json!({ "groups": ["x"] })).await;
         fleet.tidy().await;
         assert_eq!(fleet.stored("/revocations/").await.len(), 1);
         // The next start finds the note, and does not extend it.
@@ -265,7 +243,7 @@ async fn what_the_store_knows_nothing_of_is_revoked_as_if_it_were_noted() {
         note(false).await;
         fleet.tidy().await;
         assert_eq!(fleet.stored("/revocations/").await, Vec::<String>::new());
-        update(one, &OwnedAccessKey, "laptop", json!({ "groups": ["y"] })).await;
+        update(one, KEY, json!({ "groups": ["y"] })).await;
         assert_eq!(fleet.stored("/revocations/").await, Vec::<String>::new());
         assert_eq!(fleet.stored("/issued-tokens/").await, ["/issued-tokens/unknown"]);
     })
@@ -303,16 +281,16 @@ async fn a_note_that_is_newer_than_the_identity_does_not_count() {
 async fn a_change_revokes_a_token_that_another_server_issued_a_moment_ago() {
     on_every_fleet(async |fleet| {
         let (one, other) = (fleet.one(), fleet.other());
-        make(one, of(&User, Verb::Create, "ada"), json!({ "metadata": { "name": "ada" } })).await;
+        one.make(ADA, json!({})).await;
         let digest = one.key_of("laptop", "ada", json!({})).await;
         fleet.current().await;
         for number in 0..20 {
             // Each server may or may not know the change of the other.
             let group = json!({ "groups": [format!("g{number}")] });
-            let change = update(one, &OwnedAccessKey, "laptop", group.clone());
+            let change = update(one, KEY, group.clone());
             let (token, ()) = tokio::join!(other.token(&digest), change);
             let before = fleet.current().await[0].verified(&token).is_none();
-            update(one, &User, "ada", group).await;
+            update(one, ADA, group).await;
             let after = fleet.current().await[0].verified(&token);
             assert_eq!(after, Some(TokenRefusal::Revoked), "it counted before: {before}");
         }
@@ -328,8 +306,7 @@ async fn many_revocations_of_one_owner_are_folded_and_revoke_no_less() {
         for number in 0..600 {
             let digest = one.key("laptop", json!({})).await;
             tokens.push(one.token(&digest).await);
-            delete(one, of(&OwnedAccessKey, Verb::Delete, "laptop"), DeleteOptions::default())
-                .await;
+            one.delete(KEY).await;
             if number == 540 {
                 fleet.tidy().await;
             }

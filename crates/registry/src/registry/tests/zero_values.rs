@@ -1,11 +1,14 @@
-//! What a client applies and owns is in the object: an explicit `false`, `0`, `""`, and an empty list or map, in every
-//! field of every kind of our own group. It is returned as sent, refused, or replaced by a default. When its owner no
-//! longer applies it, it is gone.
+//! The fields that a client applies and owns are in the object. This includes an explicit `false`,
+//! `0`, `""`, and an empty list or map, in every field of every kind of Postern's own group. A
+//! value is returned as sent, rejected, or replaced by a default. When its owner no longer applies
+//! it, it is gone.
 
+use postern_kinds::project::Project;
+use postern_kinds::trusted_issuer::TrustedIssuer;
+use postern_kinds::user::User;
 use postern_kinds::{AnyKind, MANAGEMENT_V1, all, is_zero};
 use postern_meta::apply::FieldSet;
 use postern_meta::object::Operation;
-use serde_json::{Value, json};
 
 use super::*;
 use crate::admit::Part;
@@ -32,7 +35,7 @@ fn minimal(kind: &str) -> Value {
 
 /// Why a field is not returned with a zero value, or does not go with its owner.
 fn exception(kind: &dyn AnyKind, path: &str) -> Option<&'static str> {
-    if kind.write_only().iter().any(|field| field.path.join(".") == path) {
+    if kind.info().write_only.iter().any(|field| field.path.join(".") == path) {
         return Some("a write-only field without a value keeps what is stored");
     }
     Some(match path {
@@ -85,13 +88,9 @@ impl Fixture {
         name: &str,
         spec: &Value,
     ) -> Result<Value, ApiError> {
-        let info = kind.info();
-        let configuration = Object::from_value(json!({
-            "apiVersion": info.version.to_string(), "kind": info.kind,
-            "metadata": { "name": name }, "spec": spec,
-        }));
-        let namespace = info.is_namespaced().then_some("p-web");
-        let permit = Permit::for_server(kind, Verb::Patch, namespace, name);
+        let namespace = kind.info().is_namespaced().then_some("p-web");
+        let at = At { kind, namespace, name };
+        let configuration = at.object(&json!({ "spec": spec }));
         let writing = Writing {
             manager: "terraform".to_owned(),
             operation: Operation::Apply,
@@ -99,12 +98,13 @@ impl Fixture {
             dry_run: false,
         };
         let applied = Applied {
-            configuration: &configuration.unwrap(),
+            configuration: &configuration,
             nulls: &FieldSet::new(),
             writing: &writing,
             force: false,
         };
-        let (object, _) = operations::apply(&self.registry, &permit, &applied).await?;
+        let (object, _) =
+            operations::apply(&self.registry, &at.permit(Verb::Patch), &applied).await?;
         Ok(postern_meta::decode::decode_typed(object.json()).unwrap())
     }
 }
@@ -114,24 +114,18 @@ fn set(spec: &mut Value, path: &[String], value: Value) {
     *inside = value;
 }
 
-fn at<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {
+fn field<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(object, |at, name| at.get(name))
 }
 
 #[tokio::test]
 async fn what_a_client_applies_and_owns_is_there_until_it_applies_it_no_more() {
     let fixture = fixture().await;
-    fixture.try_make(&postern_kinds::user::User, "ada", &json!({})).await.unwrap();
-    fixture.try_make(&postern_kinds::project::Project, "web", &json!({})).await.unwrap();
-    fixture
-        .try_make(
-            &postern_kinds::trusted_issuer::TrustedIssuer,
-            "github",
-            &json!({ "spec": { "type": "GitHubActions" } }),
-        )
-        .await
-        .unwrap();
-    fixture.registry.cache().wait_until_current().await.unwrap();
+    fixture.make(at(&User, "ada"), json!({})).await;
+    fixture.make(at(&Project, "web"), json!({})).await;
+    let issuer = json!({ "spec": { "type": "GitHubActions" } });
+    fixture.make(at(&TrustedIssuer, "github"), issuer).await;
+    fixture.current().await;
     let (mut kept, mut lost) = (Vec::new(), Vec::new());
     let is_applied = |info: &postern_kinds::Info| {
         info.version == MANAGEMENT_V1 && info.is_stored() && info.serves(Verb::Patch)
@@ -151,15 +145,15 @@ async fn what_a_client_applies_and_owns_is_there_until_it_applies_it_no_more() {
             }
             let left = spec.clone();
             set(&mut spec, &path, zero.clone());
-            // What is refused is not lost.
+            // A rejected value is not lost.
             let Ok(made) = fixture.applied(kind, &name, &spec).await else { continue };
-            match at(&made, &path) {
+            match field(&made, &path) {
                 Some(value) if *value == zero => kept.push(place.clone()),
                 Some(value) if !is_zero(value) => {}
                 other => lost.push(format!("{place}: {other:?}")),
             }
             match fixture.applied(kind, &name, &left).await {
-                Ok(left) if at(&left, &path).is_some_and(is_zero) => {
+                Ok(left) if field(&left, &path).is_some_and(is_zero) => {
                     lost.push(format!("{place} stays"));
                 }
                 Ok(_) => {}

@@ -1,26 +1,22 @@
-//! Tests: access keys and workload identities are deleted with what they end with, and otherwise by their owner references.
+//! Tests: access keys and workload identities are deleted with the objects that they end with, and
+//! otherwise by their owner references.
 
 use std::sync::Arc;
 
 use postern_auth::bearer::Refusal;
 use postern_auth::digest::Digest;
+use postern_kinds::AnyKind;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::trusted_issuer::TrustedIssuer;
 use postern_kinds::user::User;
 use postern_kinds::workload_identity::WorkloadIdentity;
-use postern_kinds::{AnyKind, Verb};
 use postern_meta::object::Object;
-use postern_meta::options::{DeleteOptions, GetOptions, Propagation};
+use postern_meta::options::{DeleteOptions, Propagation};
 use serde_json::{Value, json};
 
 use super::super::Collector;
-use crate::admit::Writing;
 use crate::cache::to_stored;
-use crate::operations;
-use crate::permit::Permit;
-use crate::registry::decoded;
-use crate::registry::tests::{Fixture, fixture};
-use crate::storage_key;
+use crate::registry::tests::{Fixture, at, fixture};
 
 /// A server with the users ada, bob and carl, and its collector.
 struct Scene {
@@ -44,29 +40,16 @@ impl Scene {
             self.collector.catch_up().await;
             assert!(self.collector.work().await.is_none());
         }
-        self.fixture.registry.cache().wait_until_current().await.unwrap();
+        self.fixture.current().await;
     }
 
     async fn get(&self, kind: &'static dyn AnyKind, name: &str) -> Option<Object> {
-        self.fixture.registry.cache().wait_until_current().await.unwrap();
-        let permit = Permit::for_server(kind, Verb::Get, None, name);
-        let found = self.fixture.registry.get(&permit, &GetOptions::default()).await;
-        found.ok().map(|found| decoded(&found).unwrap())
+        self.fixture.current().await;
+        self.fixture.read(at(kind, name)).await.ok()
     }
 
     async fn key(&self, name: &str) -> Option<Object> {
         self.get(&OwnedAccessKey, name).await
-    }
-
-    async fn make(&self, kind: &'static dyn AnyKind, name: &str, spec: Value) {
-        let info = kind.info();
-        let object = Object::from_value(json!({
-            "apiVersion": info.version.to_string(), "kind": info.kind,
-            "metadata": { "name": name }, "spec": spec,
-        }));
-        let permit = Permit::for_server(kind, Verb::Create, None, name);
-        let (object, writing) = (object.unwrap(), Writing::by_server());
-        operations::create(&self.fixture.registry, &permit, object, &writing).await.unwrap();
     }
 
     /// An owner reference to a user, as a client writes it.
@@ -89,15 +72,8 @@ impl Scene {
     }
 
     async fn write(&self, name: &str, change: impl Fn(&mut Value)) {
-        let permit = Permit::for_server(&OwnedAccessKey, Verb::Update, None, name);
-        let writing = Writing::by_server();
-        let written = operations::update(&self.fixture.registry, &permit, &writing, |object| {
-            let mut value = object.clone().into_value();
-            change(&mut value);
-            Ok(Object::from_value(value).unwrap())
-        });
-        written.await.unwrap();
-        self.fixture.registry.cache().wait_until_current().await.unwrap();
+        self.fixture.change(at(&OwnedAccessKey, name), change).await;
+        self.fixture.current().await;
     }
 
     /// Stores a key as version 0.2 would: its ties are owner references.
@@ -112,14 +88,13 @@ impl Scene {
     }
 
     async fn delete_user(&self, name: &str, how: Propagation) {
-        let permit = Permit::for_server(&User, Verb::Delete, None, name);
         let options = DeleteOptions { propagation: Some(how), ..DeleteOptions::default() };
-        operations::delete(&self.fixture.registry, &permit, &options).await.unwrap();
+        self.fixture.try_delete(at(&User, name), options).await.unwrap();
     }
 }
 
 fn storage_of(key: &str) -> Arc<str> {
-    storage_key::object(OwnedAccessKey.info(), None, key)
+    at(&OwnedAccessKey, key).key()
 }
 
 const POLICIES: [Propagation; 3] =
@@ -178,12 +153,12 @@ async fn a_workload_identity_is_deleted_with_its_user() {
     for how in POLICIES {
         let mut scene = Scene::new().await;
         let issuer = json!({ "type": "Generic", "issuer": "https://ci.example.com" });
-        scene.make(&TrustedIssuer, "ci", issuer).await;
+        scene.fixture.make(at(&TrustedIssuer, "ci"), json!({ "spec": issuer })).await;
         let spec = json!({
             "issuer": "ci", "owner": { "user": "ada" }, "scope": {},
             "match": [{ "claim": "sub", "values": ["job"] }],
         });
-        scene.make(&WorkloadIdentity, "build", spec).await;
+        scene.fixture.make(at(&WorkloadIdentity, "build"), json!({ "spec": spec })).await;
         let made = scene.get(&WorkloadIdentity, "build").await.unwrap();
         assert!(made.metadata.owner_references.is_empty());
         scene.collect().await;
@@ -222,7 +197,7 @@ async fn a_stored_key_of_an_earlier_version_is_not_that_of_a_later_user() {
     assert_eq!(scene.fixture.refusal(&digest), None);
     scene.delete_user("ada", Propagation::Background).await;
     scene.fixture.user("ada").await;
-    scene.fixture.registry.cache().wait_until_current().await.unwrap();
+    scene.fixture.current().await;
     assert_eq!(scene.fixture.refusal(&digest), Some(Refusal::Unknown));
     // A write of it does not make it the key of the later user.
     scene.write("k", |key| key["metadata"]["labels"] = json!({ "a": "b" })).await;
