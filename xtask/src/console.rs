@@ -18,6 +18,12 @@ use crate::{fetch, shell};
 /// The output of the build and the packages of npm: neither is a source.
 const MADE: &[&str] = &["dist", "node_modules"];
 
+/// What the build does not read: that, and the unit tests.
+const NOT_BUILT: &[&str] = &["dist", "node_modules", "test"];
+
+/// A file that is written when the checks pass.
+const CHECKED: &str = "node_modules/.checked";
+
 /// The page of the console, which every build writes.
 const PAGE: &str = "dist/index.html";
 
@@ -60,7 +66,7 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     let console = root.join("console");
     ensure!(console.join("package.json").exists(), "there is no console/package.json");
     let built = modified(&console.join(PAGE));
-    let is_newest = |built| newest_source(&console).is_none_or(|source| source <= built);
+    let is_newest = |built| newest_source(&console, NOT_BUILT).is_none_or(|source| source <= built);
     // A new installation does not say which packages are in the console.
     if built.is_some_and(is_newest) && console.join(BUNDLED).exists() {
         println!("the console is up to date");
@@ -83,11 +89,18 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks the types of the console's sources, and runs its unit tests.
+/// Checks the types of the console's sources, and runs its unit tests, unless they passed after the last change.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let (console, node) = (root.join("console"), Node::find_or_fetch(root)?);
+    let console = root.join("console");
+    let checked = modified(&console.join(CHECKED));
+    if checked.is_some_and(|checked| newest_source(&console, MADE) <= Some(checked)) {
+        println!("the checks of the console are up to date");
+        return Ok(());
+    }
+    let node = Node::find_or_fetch(root)?;
     shell::run(node.npm(&console).args(["run", "check"]))?;
-    shell::run(node.npm(&console).args(["test"]))
+    shell::run(node.npm(&console).args(["test"]))?;
+    std::fs::write(console.join(CHECKED), "").context("cannot write into node_modules")
 }
 
 /// The program node, for tests.
@@ -105,11 +118,9 @@ fn modified(path: &Path) -> Option<SystemTime> {
 }
 
 /// When the newest source was changed. A file that was removed changes its directory.
-fn newest_source(console: &Path) -> Option<SystemTime> {
+fn newest_source(console: &Path, ignored: &[&str]) -> Option<SystemTime> {
     let entries = std::fs::read_dir(console).ok()?.filter_map(Result::ok);
-    let sources = entries.filter(|entry| {
-        !MADE.iter().any(|made| entry.file_name() == *made) && entry.file_name() != "test"
-    });
+    let sources = entries.filter(|entry| !ignored.iter().any(|name| entry.file_name() == *name));
     sources.filter_map(|entry| newest_below(&entry.path())).max()
 }
 
