@@ -225,9 +225,9 @@ mod tests {
         at("dist/index.html", 9_000_000_000);
         at("node_modules/x/y.js", 9_000_000_000);
         at("test/a.test.ts", 9_000_000_000);
-        assert_eq!(newest_source(console), Some(old), "a directory counts");
+        assert_eq!(newest_source(console, NOT_BUILT), Some(old), "a directory counts");
         at("src/lib/a.ts", 8_000_000_000);
         let newer = SystemTime::UNIX_EPOCH + Duration::from_secs(8_000_000_000);
-        assert_eq!(newest_source(console), Some(newer));
+        assert_eq!(newest_source(console, NOT_BUILT), Some(newer));
     }
 }

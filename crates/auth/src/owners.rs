@@ -153,6 +153,12 @@ impl Owners {
         })
     }
 
+    /// How many objects of a kind in a namespace this user or team owns.
+    pub(crate) fn count(&self, kind: GroupResource, namespace: &str, uid: &str) -> usize {
+        let owned = self.of_kind(kind.group, kind.resource).and_then(|of| of.owned.get(uid));
+        owned.and_then(|owned| owned.get(namespace)).map_or(0, |names| names.size())
+    }
+
     /// Whether an identity owns the same objects of a kind in another snapshot.
     pub(crate) fn is_same_for(
         &self,

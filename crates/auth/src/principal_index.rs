@@ -532,8 +532,8 @@ impl PrincipalIndex {
         for user in &after {
             self.teams_of.entry(user.clone()).or_default().insert(name.to_owned());
         }
-        before.extend(self.sso.users_with(&had));
-        after.extend(self.sso.users_with(&has));
+        before.extend(self.sso.users_with(&had).cloned());
+        after.extend(self.sso.users_with(&has).cloned());
         self.sso.set_team(name, old.as_ref(), team.as_ref());
         if let Some(team) = team {
             self.teams.insert(name.to_owned(), team);
@@ -745,7 +745,8 @@ impl Principals for PrincipalIndex {
     }
 
     fn uids_with_sso_groups(&self, groups: &[String]) -> Vec<String> {
-        self.uids_of_users(self.sso.users_with(groups))
+        let users: BTreeSet<String> = self.sso.users_with(groups).cloned().collect();
+        self.uids_of_users(users)
     }
 
     fn uids_of_connector(&self, connector: &str) -> Vec<String> {

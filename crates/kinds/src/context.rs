@@ -2,6 +2,8 @@
 //! operator's settings. No clock, no storage.
 
 use postern_meta::time::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::bound::BoundGrant;
 use crate::impersonation::Impersonation;
@@ -78,6 +80,18 @@ pub enum Reading {
     Refused,
 }
 
+/// The users and teams that a caller may name in access rules without the verb `bind` on them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sharing {
+    /// Each user and team.
+    Everyone,
+    /// The caller, the caller's teams and their users. In a project of which the caller is a member, also its members.
+    #[default]
+    Teams,
+    /// Only those on which the caller has `bind`.
+    Bind,
+}
+
 /// The role of the caller of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriterKind {
@@ -108,6 +122,8 @@ pub struct Context<'a> {
     /// The maximum `ttl` of an access key in seconds, which then also is the default; `None` for no
     /// limit.
     pub access_key_max_ttl_seconds: Option<i64>,
+    /// Whom callers may name in access rules.
+    pub sharing: Sharing,
     /// The access key of the request, also if the caller impersonates another user. `None` for the server itself, which
     /// has no limits.
     pub caller_key: Option<&'a CallerKey>,
@@ -144,6 +160,7 @@ impl<'a> Context<'a> {
             named: &NobodyNamed,
             uid_of_object: &|_| None,
             access_key_max_ttl_seconds: None,
+            sharing: Sharing::default(),
             caller_key: None,
             writer: WriterKind::Client,
             project_of_namespace: None,
@@ -165,6 +182,42 @@ impl Context<'_> {
         own.cloned().or_else(|| self.principals.uid(principal))
     }
 
+    /// Whether the caller may name a user or team in an access rule by the setting for sharing alone. A key with a scope
+    /// names only those on which it has `bind`: what it grants would outlive the scope.
+    pub(crate) fn may_name(&self, principal: Principal<'_>) -> bool {
+        if self.caller_key.is_some_and(|key| key.is_scoped) {
+            return false;
+        }
+        match self.sharing {
+            Sharing::Everyone => true,
+            Sharing::Teams => self.is_of_own_teams(principal) || self.is_fellow_member(principal),
+            Sharing::Bind => false,
+        }
+    }
+
+    /// Whether this is the caller, a team of the caller, or a user of such a team.
+    fn is_of_own_teams(&self, principal: Principal<'_>) -> bool {
+        let own = self.caller.user.iter().flat_map(|user| self.principals.teams_of(user));
+        let mut own = own.chain(self.caller.team.clone());
+        self.caller.is(principal)
+            || match principal {
+                Principal::Team(team) => own.any(|one| one == team),
+                Principal::User(user) => {
+                    let teams = self.principals.teams_of(user);
+                    own.any(|one| teams.contains(&one))
+                }
+            }
+    }
+
+    /// Whether the object is in the namespace of a project that has both the caller and this user or team as members.
+    fn is_fellow_member(&self, principal: Principal<'_>) -> bool {
+        let Some(project) = self.project_of_namespace else { return false };
+        let user = self.caller.user.as_deref().map(Principal::User);
+        let caller = user.or(self.caller.team.as_deref().map(Principal::Team));
+        caller.is_some_and(|caller| self.named.is_member(project, caller))
+            && self.named.is_member(project, principal)
+    }
+
     /// Whether the server itself writes, which may set reserved fields.
     pub fn is_server(&self) -> bool {
         matches!(self.writer, WriterKind::Server | WriterKind::Collector)
@@ -182,10 +235,37 @@ impl std::fmt::Debug for Context<'_> {
     }
 }
 
+/// Whether an access key gives access, and if not, why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "sh.platform.management.v1.AccessKeyState")]
+pub enum KeyState {
+    /// It gives access.
+    Active,
+    /// Its own lifetime is over.
+    Expired,
+    /// It is disabled itself.
+    Disabled,
+    /// Its owner is disabled or gone, or the login or connector that it came from is.
+    OwnerDisabled,
+    /// The access key or the workload identity that created it has ended, or may no longer impersonate.
+    MakerEnded,
+}
+
+/// The facts about an access key at the time of a response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ObservedKey {
+    /// The last use; `None` for never.
+    pub last_activity: Option<Timestamp>,
+    /// When it ends by its lifetime or by that of the keys that created it; `None` for never.
+    pub ends: Option<Timestamp>,
+    /// Whether it gives access.
+    pub state: KeyState,
+}
+
 /// The facts that the server adds to an object when it returns it.
 pub trait Observations {
-    /// The last use of the access key of a name and uid; `None` for never.
-    fn last_activity(&self, key: &str, uid: &str) -> Option<Timestamp>;
+    /// The facts about the access key of a name and uid; `None` if the key is gone.
+    fn key(&self, name: &str, uid: &str) -> Option<ObservedKey>;
 
     /// Whether the caller requested the extended form of the object, with the caller's permissions.
     fn is_extended(&self) -> bool {

@@ -56,7 +56,10 @@ pub use bound::BoundGrant;
 pub use claim_match::ClaimMatch;
 pub use column::{Cell, ColumnInfo};
 pub use condition::{Condition, ConditionsStatus};
-pub use context::{Caller, CallerKey, Context, NamedObject, Observations, Reading, WriterKind};
+pub use context::{
+    Caller, CallerKey, Context, KeyState, NamedObject, Observations, ObservedKey, Reading, Sharing,
+    WriterKind,
+};
 pub use fields::{Draft, FieldType, Fields, Layout, NoStatus};
 pub use grants::{grants_of, grants_of_stored};
 pub use impersonation::Impersonation;
@@ -73,7 +76,8 @@ pub use names::{
     BASE_PATH, CORE_V1, MANAGEMENT_V1, MAX_IDENTITIES, identity_name, is_reserved_identity,
 };
 pub use namespace_names::{
-    NamespaceNames, default_namespace, permanent_namespaces, project_prefix, set_namespace_names,
+    COMMON_NAMESPACE, NamespaceNames, default_namespace, permanent_namespaces, project_prefix,
+    set_namespace_names,
 };
 /// The name of a kind in decisions.
 pub use postern_meta::gvk::GroupResource;

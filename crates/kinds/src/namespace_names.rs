@@ -19,8 +19,8 @@ pub struct NamespaceNames {
     pub default_namespace: String,
 }
 
-/// The namespace for objects without another one, as in Kubernetes.
-const DEFAULT: &str = "default";
+/// The namespace `default`, as in Kubernetes: for objects without another one, and for the shared secrets of every user.
+pub const COMMON_NAMESPACE: &str = "default";
 
 /// Maximum bytes of a prefix: the rest is for the names of projects.
 const MAX_PREFIX_BYTES: usize = 20;
@@ -50,7 +50,7 @@ impl NamespaceNames {
         }
         dns1123_label(default_namespace)
             .map_err(|detail| format!("the default namespace {default_namespace:?}: {detail}"))?;
-        for name in [DEFAULT, default_namespace] {
+        for name in [COMMON_NAMESPACE, default_namespace] {
             if name.starts_with(project_prefix.as_str()) {
                 return Err(format!(
                     "the namespace {name:?} begins with the prefix of project namespaces \
@@ -87,7 +87,7 @@ pub fn default_namespace() -> &'static str {
 
 /// The namespaces that exist from the first start and cannot be deleted.
 pub fn permanent_namespaces() -> [&'static str; 2] {
-    [DEFAULT, default_namespace()]
+    [COMMON_NAMESPACE, default_namespace()]
 }
 
 #[cfg(test)]

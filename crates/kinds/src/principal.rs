@@ -48,7 +48,7 @@ impl Principal<'_> {
     }
 
     /// A right on the user or team.
-    pub(crate) fn right(self, verb: &'static str) -> Right {
+    pub fn right(self, verb: &'static str) -> Right {
         match self {
             Self::User(name) => Right::cluster(verb, MANAGEMENT_V1.group, "users", name),
             Self::Team(name) => Right::cluster(verb, MANAGEMENT_V1.group, "teams", name),

@@ -9,8 +9,8 @@ use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use postern_client::{Proxy, ServerUrl};
 use postern_server::{
     AuditLog, AuditSettings, Build, DEFAULT_STORE_SILENCE, DataDir, GatewaySettings,
-    GivenCertificate, GivenNames, KeyPolicy, KeyringSetting, Limits, Settings, TokenPolicy,
-    UpstreamAddresses,
+    GivenCertificate, GivenNames, KeyringSetting, Limits, Settings, Sharing, TokenPolicy,
+    UpstreamAddresses, UserPolicy,
 };
 
 use crate::client_flags::ClientFlags;
@@ -151,7 +151,7 @@ struct Flags {
     max_watches_per_owner: Count,
 
     #[command(flatten)]
-    keys: KeyFlags,
+    users: UserFlags,
 
     /// Maximum bytes that one owner of access keys writes in a minute; no limit for members of system:masters
     #[arg(long, default_value_t = Limits::default().write_bytes_per_owner.into())]
@@ -205,11 +205,11 @@ struct Flags {
     otlp_endpoint: Option<String>,
 }
 
-/// The settings of access keys and sessions.
+/// The settings of users: their access keys, sessions, and whom they may name.
 #[derive(Args)]
-struct KeyFlags {
+struct UserFlags {
     /// Maximum access keys of one owner, and maximum sessions besides
-    #[arg(long, default_value_t = KeyPolicy::default().max_per_owner.into())]
+    #[arg(long, default_value_t = UserPolicy::default().max_per_owner.into())]
     max_keys_per_owner: Count,
 
     /// The maximum ttl of an access key, for example 720h. It is then also the default ttl [default: no limit]
@@ -217,20 +217,24 @@ struct KeyFlags {
     access_key_max_ttl: Option<PositiveDuration>,
 
     /// How long a session of the console lasts
-    #[arg(long, default_value_t = seconds(KeyPolicy::default().session_seconds))]
+    #[arg(long, default_value_t = seconds(UserPolicy::default().session_seconds))]
     console_session: PositiveDuration,
 
     /// How long a session of the console lasts without a use
-    #[arg(long, default_value_t = seconds(KeyPolicy::default().session_idle_seconds))]
+    #[arg(long, default_value_t = seconds(UserPolicy::default().session_idle_seconds))]
     console_idle: PositiveDuration,
 
     /// How long groups of single sign-on count after the identity provider has last confirmed them
-    #[arg(long, default_value_t = seconds(KeyPolicy::default().sso_groups_max_age_seconds))]
+    #[arg(long, default_value_t = seconds(UserPolicy::default().sso_groups_max_age_seconds))]
     sso_groups_max_age: PositiveDuration,
 
     /// How long an expired access key is kept until it is removed
-    #[arg(long, default_value_t = seconds(KeyPolicy::default().expired_retention_seconds))]
+    #[arg(long, default_value_t = seconds(UserPolicy::default().expired_retention_seconds))]
     expired_key_retention: PositiveDuration,
+
+    /// Whom callers may name in access rules without the verb bind: everyone, users of a common team, or only by bind
+    #[arg(long, value_name = "WHOM", default_value = "teams")]
+    sharing: SharingMode,
 }
 
 /// The settings of the gateway to clusters.
@@ -357,6 +361,27 @@ impl From<LogFormat> for postern_telemetry::LogFormat {
     }
 }
 
+/// Whom callers may name in access rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum SharingMode {
+    /// Each user and team
+    Everyone,
+    /// Users and teams of a common team, and the other members of a project
+    Teams,
+    /// Only users and teams on which the caller has the verb bind
+    Bind,
+}
+
+impl From<SharingMode> for Sharing {
+    fn from(mode: SharingMode) -> Self {
+        match mode {
+            SharingMode::Everyone => Self::Everyone,
+            SharingMode::Teams => Self::Teams,
+            SharingMode::Bind => Self::Bind,
+        }
+    }
+}
+
 impl Serve {
     /// The settings of the flags, the environment, the file and the defaults.
     ///
@@ -402,7 +427,7 @@ impl Flags {
                 watches_per_owner: self.max_watches_per_owner.get(),
                 write_bytes_per_owner: self.max_write_bytes_per_owner.get(),
             },
-            keys: self.keys.policy(),
+            users: self.users.policy(),
             tokens: self.tokens.policy(),
             gateway: self.gateway.settings()?,
             store: self.etcd.store(self.store.as_deref())?,
@@ -427,15 +452,16 @@ impl Flags {
     }
 }
 
-impl KeyFlags {
-    fn policy(&self) -> KeyPolicy {
-        KeyPolicy {
+impl UserFlags {
+    fn policy(&self) -> UserPolicy {
+        UserPolicy {
             max_ttl_seconds: self.access_key_max_ttl.map(PositiveDuration::seconds),
             expired_retention_seconds: self.expired_key_retention.seconds(),
             max_per_owner: self.max_keys_per_owner.get(),
             session_seconds: self.console_session.seconds(),
             session_idle_seconds: self.console_idle.seconds(),
             sso_groups_max_age_seconds: self.sso_groups_max_age.seconds(),
+            sharing: self.sharing.into(),
         }
     }
 }

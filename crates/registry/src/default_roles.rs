@@ -1,12 +1,16 @@
 //! The default ClusterRoles with their bindings. The first start creates them. Every later start restores missing
 //! rules and subjects, as kube-apiserver does. To change one permanently, set its annotation `AUTOUPDATE` to `false`.
+//!
+//! Only the first start binds the role of every user, in the namespace `default`. An administrator may delete that binding.
 
+use postern_kinds::access::ALL_USERS_GROUP;
 use postern_kinds::cluster_role::ClusterRole;
 use postern_kinds::cluster_role_binding::ClusterRoleBinding;
 use postern_kinds::rbac::RBAC_GROUP;
-use postern_kinds::{AnyKind, Verb};
+use postern_kinds::role_binding::RoleBinding;
+use postern_kinds::{AnyKind, COMMON_NAMESPACE, Sharing, Verb, default_namespace};
 use postern_meta::object::{Object, ObjectMeta};
-use postern_meta::options::GetOptions;
+use postern_meta::options::{DeleteOptions, GetOptions};
 use postern_meta::status::ApiError;
 use serde_json::{Map, Value, json};
 
@@ -14,12 +18,19 @@ use crate::admit::Writing;
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::{Registry, decoded};
+use crate::storage_key;
 
 /// The annotation that protects a default role or binding from updates.
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// The label of the objects that are created here, as in Kubernetes.
 const BOOTSTRAPPING: (&str, &str) = ("kubernetes.io/bootstrapping", "rbac-defaults");
+
+/// The role of every user.
+pub(crate) const USER_DEFAULT_ROLE: &str = "platform-user-default";
+
+/// The role by which every user sees the teams, while callers may name everyone in access rules.
+const DIRECTORY_ROLE: &str = "platform-directory";
 
 /// A ClusterRole, with the groups that it is bound to in all namespaces.
 struct DefaultRole {
@@ -58,6 +69,16 @@ fn default_roles() -> Vec<DefaultRole> {
                 rule(&["authentication.k8s.io"], &["selfsubjectreviews"], &["create"]),
             ]),
             groups: &["platform:authenticated"],
+        },
+        DefaultRole {
+            name: USER_DEFAULT_ROLE,
+            rules: json!([rule(management, &["sharedsecrets"], &["create"])]),
+            groups: &[],
+        },
+        DefaultRole {
+            name: DIRECTORY_ROLE,
+            rules: json!([rule(management, &["teams"], &READ)]),
+            groups: &[],
         },
         DefaultRole {
             name: "platform-viewer",
@@ -153,21 +174,70 @@ fn agent_role() -> DefaultRole {
 /// Creates the default roles and bindings that are missing or corrupt, and adds missing rules and subjects. Failures
 /// are logged, and do not block the others.
 pub async fn restore(registry: &Registry) {
+    bind_role_of_every_user(registry).await;
     for DefaultRole { name, rules, groups } in default_roles() {
         let fields = Map::from_iter([("rules".to_owned(), rules)]);
         ensure(registry, &ClusterRole, name, fields, "rules").await;
         if groups.is_empty() {
             continue;
         }
-        let subject =
-            |group: &&str| json!({ "kind": "Group", "apiGroup": RBAC_GROUP, "name": group });
-        let subjects: Vec<Value> = groups.iter().map(subject).collect();
-        let role = json!({ "apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name });
-        let fields = Map::from_iter([
-            ("roleRef".to_owned(), role),
-            ("subjects".to_owned(), Value::Array(subjects)),
-        ]);
-        ensure(registry, &ClusterRoleBinding, name, fields, "subjects").await;
+        ensure(registry, &ClusterRoleBinding, name, binding(name, groups), "subjects").await;
+    }
+    bind_directory(registry).await;
+}
+
+/// Binds the role for the teams to every user while callers may name everyone. With another setting, a binding that the
+/// server made is removed.
+async fn bind_directory(registry: &Registry) {
+    let (kind, name) = (&ClusterRoleBinding, DIRECTORY_ROLE);
+    if registry.user_policy().sharing == Sharing::Everyone {
+        ensure(registry, kind, name, binding(name, &[ALL_USERS_GROUP]), "subjects").await;
+        return;
+    }
+    let key = storage_key::object(kind.info(), None, name);
+    let Ok(Some(found)) = registry.cache().of(kind.info()).get(&key) else { return };
+    let (label, value) = BOOTSTRAPPING;
+    let labels = found.decode().map(|object| object.metadata.labels).unwrap_or_default();
+    if labels.get(label).is_none_or(|found| found != value) {
+        return;
+    }
+    let permit = Permit::for_server(kind, Verb::Delete, None, name);
+    match operations::delete(registry, &permit, &DeleteOptions::default()).await {
+        Err(error) if error.code() != 404 => {
+            let (kind, inner) = (kind.info().kind, error.inner());
+            tracing::error!(kind, name, inner, "a default binding could not be removed: {error}");
+        }
+        _ => tracing::info!(name, "a default binding was removed: --sharing is no longer everyone"),
+    }
+}
+
+/// The fields of a binding of a ClusterRole to groups.
+fn binding(role: &str, groups: &[&str]) -> Map<String, Value> {
+    let subject = |group: &&str| json!({ "kind": "Group", "apiGroup": RBAC_GROUP, "name": group });
+    let subjects: Vec<Value> = groups.iter().map(subject).collect();
+    let role = json!({ "apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role });
+    Map::from_iter([("roleRef".to_owned(), role), ("subjects".to_owned(), Value::Array(subjects))])
+}
+
+/// Binds the role of every user in the namespace `default`, in a database without any default role: at its first start. It
+/// comes before the roles, so that a start that ends early is still followed by a first one. Nothing is bound if the home of
+/// shared secrets is that namespace: a user could take a name there before an administrator does.
+async fn bind_role_of_every_user(registry: &Registry) {
+    let is_known = |role: &DefaultRole| {
+        let key = storage_key::object(ClusterRole.info(), None, role.name);
+        !matches!(registry.cache().of(ClusterRole.info()).get(&key), Ok(None))
+    };
+    if default_namespace() == COMMON_NAMESPACE || default_roles().iter().any(is_known) {
+        return;
+    }
+    let (kind, name) = (&RoleBinding, USER_DEFAULT_ROLE);
+    let fields = binding(name, &[ALL_USERS_GROUP]);
+    match create(registry, kind, Some(COMMON_NAMESPACE), name, fields).await {
+        Err(error) if error.code() != 409 => {
+            let (kind, inner) = (kind.info().kind, error.inner());
+            tracing::error!(kind, name, inner, "a default role could not be restored: {error}");
+        }
+        _ => {}
     }
 }
 
@@ -200,7 +270,7 @@ async fn try_ensure(
     let reading = Permit::for_server(kind, Verb::Get, None, name);
     let done = match registry.get(&reading, &GetOptions::default()).await {
         Ok(found) => add_missing(registry, kind, &decoded(&found)?, &fields, list).await,
-        Err(error) if error.code() == 404 => create(registry, kind, name, fields).await,
+        Err(error) if error.code() == 404 => create(registry, kind, None, name, fields).await,
         Err(error) => Err(error),
     };
     match done {
@@ -212,12 +282,14 @@ async fn try_ensure(
 async fn create(
     registry: &Registry,
     kind: &'static dyn AnyKind,
+    namespace: Option<&str>,
     name: &str,
     fields: Map<String, Value>,
 ) -> Result<(), ApiError> {
     let (label, value) = BOOTSTRAPPING;
     let metadata = ObjectMeta {
         name: name.to_owned(),
+        namespace: namespace.unwrap_or_default().to_owned(),
         labels: [(label.to_owned(), value.to_owned())].into(),
         annotations: [(AUTOUPDATE.to_owned(), "true".to_owned())].into(),
         ..ObjectMeta::default()
@@ -225,7 +297,7 @@ async fn create(
     let info = kind.info();
     let (api_version, kind_name) = (info.version.to_string(), info.kind.to_owned());
     let object = Object { api_version, kind: kind_name, metadata, fields };
-    let permit = Permit::for_server(kind, Verb::Create, None, name);
+    let permit = Permit::for_server(kind, Verb::Create, namespace, name);
     operations::create(registry, &permit, object, &Writing::by_server()).await.map(|_| ())
 }
 

@@ -7,7 +7,7 @@
 
 use aws_lc_rs::digest::{SHA256, digest};
 use postern_kinds::event::{Event, EventSource, ObjectReference, Spec};
-use postern_kinds::{AnyKind, Verb};
+use postern_kinds::{AnyKind, COMMON_NAMESPACE, Verb};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
@@ -25,9 +25,6 @@ const COMPONENT: &str = "postern";
 
 /// The time within which an event of another server is not written again.
 const SAME_EVENT_SECONDS: i64 = 60;
-
-/// The namespace of events for cluster-scoped objects, as upstream.
-const DEFAULT_NAMESPACE: &str = "default";
 
 /// The maximum characters of the object's name in the name of its event. The hash after them makes the name unique.
 const NAME_CHARS: usize = 180;
@@ -94,7 +91,8 @@ fn report(what: &NewEvent<'_>, recorded: Result<(), ApiError>) {
 
 fn namespace_of<'a>(what: &'a NewEvent<'_>) -> &'a str {
     match what.object.metadata.namespace.as_str() {
-        "" => DEFAULT_NAMESPACE,
+        // Of objects without a namespace, as upstream.
+        "" => COMMON_NAMESPACE,
         namespace => namespace,
     }
 }

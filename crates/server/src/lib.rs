@@ -18,9 +18,10 @@ mod tls;
 mod transit;
 
 pub use postern_flow::Limits;
+pub use postern_kinds::Sharing;
 pub use postern_listen::Networks;
 pub use postern_proxy::UpstreamAddresses;
-pub use postern_registry::admit::KeyPolicy;
+pub use postern_registry::admit::UserPolicy;
 pub use postern_registry::cache::DEFAULT_STORE_SILENCE;
 pub use postern_registry::clock::{Source, System};
 pub use postern_registry::registry::namespace_names::GivenNames;

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use postern_auth::bearer::BearerToken;
 use postern_auth::digest::Digester;
 use postern_flow::{Flow, Limits};
-use postern_registry::admit::KeyPolicy;
+use postern_registry::admit::UserPolicy;
 use postern_registry::cache::Cache;
 use postern_registry::clock::Source;
 use postern_registry::registry::Registry;
@@ -73,7 +73,7 @@ pub struct Settings {
     /// The limits of flow control.
     pub limits: Limits,
     /// The operator's settings for access keys.
-    pub keys: KeyPolicy,
+    pub users: UserPolicy,
     /// The operator's settings for endpoint tokens. The default issuer is the address that clients on this machine
     /// use.
     pub tokens: TokenPolicy,
@@ -184,7 +184,7 @@ pub async fn open(
     let cache = Cache::new(store.clone());
     cache.set_store_silence(settings.store_silence);
     let registry =
-        Registry::new(store, cache.clone(), source.clone(), digester, settings.keys, tokens);
+        Registry::new(store, cache.clone(), source.clone(), digester, settings.users, tokens);
     let registry = Arc::new(registry);
     let limits = settings.limits;
     let members = member_trust(&settings, address, &tls.trust);

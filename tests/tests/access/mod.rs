@@ -11,6 +11,7 @@ mod regressions;
 mod revoking;
 mod scene;
 mod scoped_keys;
+mod sharing;
 mod story;
 mod who_can;
 mod writing;

@@ -137,7 +137,7 @@ async fn a_key_ends_with_the_key_that_made_it() {
     let parent = with_key(&ada, "parent", all.clone()).await;
     let child = with_key(&parent, "child", all).await;
     let object = admin.get(&path("ownedaccesskeys", "child")).send().await.expect(200);
-    assert_eq!(code(&child, "s1").await, 403);
+    assert_eq!(code(&child, "s1").await, 404);
     set(&admin, &path("ownedaccesskeys", "parent"), json!({ "disabled": true })).await;
     assert_eq!(code(&child, "s1").await, 401, "{}", object["metadata"]);
 }

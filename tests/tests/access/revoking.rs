@@ -107,7 +107,7 @@ async fn a_share_that_is_taken_back_ends_what_it_gave() {
     for access in [json!([to_user("ada", &["get"])]), json!([to_user("ada", &["*"])])] {
         share_with(access).await;
         let change = share_with(json!([]));
-        assert_eq!(scene.loses("unshared", ada, change).await, 403);
+        assert_eq!(scene.loses("unshared", ada, change).await, 404);
         assert!(visible(ada).await.is_empty());
     }
     share_with(json!([to_user("ada", &["get"])])).await;
@@ -117,10 +117,10 @@ async fn a_share_that_is_taken_back_ends_what_it_gave() {
     make(admin, "teams", "red", json!({ "users": ["ada"] })).await;
     share_with(json!([to_team("red", &["get"])])).await;
     let change = scene.set("teams", "red", json!({ "users": [] }));
-    assert_eq!(scene.loses("team left", ada, change).await, 403);
+    assert_eq!(scene.loses("team left", ada, change).await, 404);
     scene.set("teams", "red", json!({ "users": ["ada"] })).await;
     let change = scene.delete(path("teams", "red"));
-    assert_eq!(scene.loses("team removed", ada, change).await, 403);
+    assert_eq!(scene.loses("team removed", ada, change).await, 404);
 
     share_with(json!([to_user("ada", &["get"])])).await;
     let change = scene.delete(secret_path("s1"));
@@ -139,7 +139,7 @@ async fn a_role_that_is_taken_back_ends_what_it_gave() {
     for (name, namespace) in [("in-platform", Some("platform")), ("everywhere", None)] {
         allow(admin, name, namespace, reads(), "platform:user:ada").await;
         let change = disallow(admin, name, namespace);
-        assert_eq!(scene.loses(name, ada, change).await, 403);
+        assert_eq!(scene.loses(name, ada, change).await, 404);
 
         let again = format!("{name}-again");
         allow(admin, &again, namespace, reads(), "platform:user:ada").await;
@@ -152,7 +152,7 @@ async fn a_role_that_is_taken_back_ends_what_it_gave() {
         assert_eq!(scene.loses("a rule changed", ada, change).await, 404);
         merge(admin, &of_role, json!({ "rules": reads() })).await.expect(200);
         let change = scene.delete(of_role.clone());
-        assert_eq!(scene.loses("the role deleted", ada, change).await, 403);
+        assert_eq!(scene.loses("the role deleted", ada, change).await, 404);
         disallow(admin, &again, namespace).await;
     }
     scene.leaves_the_witness_alone().await;
@@ -166,14 +166,14 @@ async fn groups_that_are_taken_back_end_what_they_gave() {
     allow(admin, "readers", Some("platform"), reads, "readers").await;
     scene.set("users", "ada", json!({ "groups": ["readers"] })).await;
     let change = scene.set("users", "ada", json!({ "groups": [] }));
-    assert_eq!(scene.loses("a user's group", ada, change).await, 403);
+    assert_eq!(scene.loses("a user's group", ada, change).await, 404);
     make(admin, "teams", "red", json!({ "users": ["ada"], "groups": ["readers"] })).await;
     let change = scene.set("teams", "red", json!({ "groups": ["others"] }));
-    assert_eq!(scene.loses("a team's group", ada, change).await, 403);
+    assert_eq!(scene.loses("a team's group", ada, change).await, 404);
     let spec = json!({ "user": "ada", "groups": ["readers"] });
     let caller = with_key(admin, "grouped", spec).await;
     let change = scene.set(KEYS, "grouped", json!({ "groups": [] }));
-    assert_eq!(scene.loses("a key's group", &caller, change).await, 403);
+    assert_eq!(scene.loses("a key's group", &caller, change).await, 404);
     scene.leaves_the_witness_alone().await;
 }
 
@@ -224,7 +224,7 @@ async fn a_member_who_leaves_a_project_loses_what_is_in_it() {
     let mut open = ada.watch(&secrets, "").await;
     assert_eq!(open.next().await.unwrap().summary(), "ADDED inside");
     scene.set("projects", "shop", json!({ "members": [] })).await;
-    assert_eq!(ada.get(&one).send().await.status, 403);
+    assert_eq!(ada.get(&one).send().await.status, 404);
     assert_eq!(end_of(&mut open).await, 410);
     scene.leaves_the_witness_alone().await;
 }

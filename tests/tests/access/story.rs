@@ -50,9 +50,9 @@ async fn a_secret_is_shared_with_a_team_and_taken_back() {
     make(&admin, "teams", "shop", json!({ "users": ["ada", "bob"] })).await;
     let db = secret_path("db");
     make_secret(&admin, "of-admin").await;
-    // A caller that can have no object of the kind gets 403 for every name.
+    // A caller that can have no such object gets 404 for every name.
     for name in ["of-admin", "no-such-secret"] {
-        assert_eq!(code(&eve, name).await, 403);
+        assert_eq!(code(&eve, name).await, 404);
     }
     let makers = json!([rule(&["sharedsecrets"], &["create"])]);
     allow(&admin, "makers", Some("platform"), makers, "platform:user:*").await;

@@ -217,7 +217,7 @@ async fn users_can_access_their_own_keys_and_nothing_else() {
         (&bob, "GET", "teams/none", 403),
         (&ada, "GET", "users", 200),
         (&ada, "GET", "namespaces/platform/sharedsecrets", 200),
-        (&ada, "GET", "namespaces/platform/sharedsecrets/s1", 403),
+        (&ada, "GET", "namespaces/platform/sharedsecrets/s1", 404),
         (&ada, "GET", "selves/me", 200),
         (&bob, "GET", "ownedaccesskeys/bob-key", 200),
         (&bob, "GET", "ownedaccesskeys?fieldSelector=metadata.name%3Dada-key", 200),

@@ -17,6 +17,7 @@ mod finalizers;
 mod garbage;
 mod health;
 mod impersonation;
+mod invitations;
 mod key_parents;
 mod key_ties;
 mod limits;

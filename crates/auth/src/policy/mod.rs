@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use postern_kinds::rbac::{BoundSubject, PolicyChange};
-use postern_kinds::{OwnedBy, RequiredRight, Right};
+use postern_kinds::{GroupResource, OwnedBy, RequiredRight, Right};
 
 use crate::attributes::{Attributes, Request, RequestTarget};
 use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
@@ -183,6 +183,32 @@ impl Policy {
         implicit_rights::right(identity, attributes).is_some()
             || self.is_owners(identity, attributes)
             || self.is_by_role(identity, attributes)
+    }
+
+    /// Whether the identity has the permission also without this ClusterRole, without regard to its scopes.
+    pub fn is_held_without(
+        &self,
+        identity: &Identity,
+        attributes: &Attributes<'_>,
+        cluster_role: &str,
+    ) -> bool {
+        implicit_rights::right(identity, attributes).is_some()
+            || self.is_owners(identity, attributes)
+            || self
+                .index
+                .of(identity)
+                .flat_map(|grants| grants.grants_in(attributes.role_namespace()))
+                .any(|(_, grant)| {
+                    let of = grant.role.key.to_name();
+                    let is_it = of.namespace.is_none() && of.name == cluster_role;
+                    !is_it
+                        && grant.role.rules().iter().any(|rule| explain::allows(rule, attributes))
+                })
+    }
+
+    /// How many objects of a kind in a namespace a user or team owns, by its uid.
+    pub fn owned_count(&self, kind: GroupResource, namespace: &str, uid: &str) -> usize {
+        self.owners.count(kind, namespace, uid)
     }
 
     /// Whether this is about an object that the identity owns. The owner holds every verb on it.

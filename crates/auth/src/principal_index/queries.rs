@@ -1,10 +1,12 @@
 //! Questions about many keys, users and teams, for reviews of access.
 
+use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use postern_kinds::principal::{KeyFacts, KeyUse};
-use postern_kinds::{Owner, Principal};
+use postern_kinds::{KeyState, ObservedKey, Owner, Principal};
+use postern_meta::time::Timestamp;
 
 use super::PrincipalIndex;
 use crate::bearer::Refusal;
@@ -43,6 +45,31 @@ impl PrincipalIndex {
     ) -> Result<Arc<ResolvedKey>, Refusal> {
         let name = self.key_of_uid.get(uid).ok_or(Refusal::Unknown)?;
         self.identify_by_name(name, now_unix_seconds, policy)
+    }
+
+    /// The facts about the key of a name and uid at a time, in seconds since 1970; `None` if it is gone.
+    pub fn observed_key(
+        &self,
+        name: &str,
+        uid: &str,
+        now_unix_seconds: i64,
+        policy: &Policy,
+    ) -> Option<ObservedKey> {
+        let key = self.keys.get(name).filter(|key| key.uid == uid)?;
+        let own_end = self.end_of(name);
+        let digest = self.digests_of.get(name).and_then(|digests| digests.first());
+        let identified = digest.map(|digest| self.identify_any(digest, now_unix_seconds, policy));
+        let (state, ends) = match identified {
+            _ if key.disabled => (KeyState::Disabled, own_end),
+            _ if own_end.is_some_and(|end| end <= now_unix_seconds) => (KeyState::Expired, own_end),
+            _ if !self.has_owner(key) || self.is_disabled(key) => {
+                (KeyState::OwnerDisabled, own_end)
+            }
+            Some(Ok(resolved)) => (KeyState::Active, resolved.ends_at()),
+            Some(Err(_)) | None => (KeyState::MakerEnded, own_end),
+        };
+        let last_activity = self.last_activity(name, uid).map(Timestamp::from_unix_seconds);
+        Some(ObservedKey { last_activity, ends: ends.map(Timestamp::from_unix_seconds), state })
     }
 
     /// At most `limit` names of keys, in order, from the first one after `after`.
@@ -113,6 +140,20 @@ impl PrincipalIndex {
     /// How many users are in a team; `None` if the team does not exist.
     pub fn team_size(&self, team: &str) -> Option<usize> {
         self.teams.get(team).map(|team| team.users.len())
+    }
+
+    /// The names of the users in a team, in order, also by groups of single sign-on that count; at most `limit`.
+    pub fn members_of(&self, team: &str, limit: usize) -> Vec<String> {
+        let Some(facts) = self.teams.get(team) else { return Vec::new() };
+        let is_user = |name: &&String| self.users.contains_key(*name);
+        let listed = facts.users.iter().filter(is_user);
+        let is_member = |name: &&String| {
+            let user = self.users.get(*name);
+            user.is_some_and(|user| self.sso.teams_of(user).any(|one| one == team))
+        };
+        let by_group = self.sso.users_with(&facts.sso_groups).filter(is_member).take(limit);
+        let members: BTreeSet<&String> = listed.chain(by_group).collect();
+        members.into_iter().take(limit).cloned().collect()
     }
 
     /// The number of users in a group: all users, or the members of the group, directly or through

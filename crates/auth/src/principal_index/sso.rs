@@ -93,9 +93,12 @@ impl SsoIndex {
         teams.filter(move |(_, uid)| trusts(uid)).map(|(team, _)| team.as_str())
     }
 
-    /// The users with one of these groups, even if it does not count.
-    pub(super) fn users_with(&self, groups: &[String]) -> BTreeSet<String> {
-        groups.iter().filter_map(|group| self.users_in.get(group)).flatten().cloned().collect()
+    /// The users with one of these groups, even if it does not count. A user with several of them occurs as often.
+    pub(super) fn users_with<'a>(
+        &'a self,
+        groups: &'a [String],
+    ) -> impl Iterator<Item = &'a String> {
+        groups.iter().filter_map(|group| self.users_in.get(group)).flatten()
     }
 
     /// The keys that a connector made.

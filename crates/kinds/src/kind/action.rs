@@ -76,12 +76,16 @@ pub enum RegistryAction {
     WhoAmI,
     /// The access keys of the object, which is a user or a team.
     AccessKeysOfOwner,
+    /// A code for a login link of the object, which is a user.
+    LoginCode,
     /// A token for connected clusters, for the caller.
     IssueEndpointToken,
     /// Whether the caller may send each of several requests.
     AccessPreview,
     /// The members of the object, which is a project.
     ProjectMembers,
+    /// The members of the object, which is a team.
+    TeamMembers,
     /// The clusters that the object, which is a project, may use.
     ProjectClusters,
     /// Move a virtual cluster instance into the object, which is a project.

@@ -1,16 +1,27 @@
-//! `ConsoleLoginCode`: the code of a login link, at `/auth/code`. It begins one session of the console. See
-//! `docs/reference/sessions.md#login-links`.
+//! `ConsoleLoginCode`: the code of a login link, at `/auth/code` for the caller, and at `users/<u>/logincode` for another user.
+//! It begins one session of the console. See `docs/reference/sessions.md#login-links`.
 //!
-//! It is not in the list of kinds: no path of the API serves it.
+//! It is not in the list of kinds: no path of the API serves objects of it.
 
-use crate::console_session::NoSpec;
+use crate::key_origin::is_zero;
 use crate::prelude::*;
 
 /// The kind.
 pub struct ConsoleLoginCode;
 
 /// The fields next to `metadata`.
-pub type Fields = crate::Fields<NoSpec, Status>;
+pub type Fields = crate::Fields<Spec, Status>;
+
+/// How long the code is valid.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.ConsoleLoginCodeSpec")]
+pub struct Spec {
+    /// Time-to-live in seconds of a code for another user: 24 hours by default, and at most 72 hours. A code for the caller is
+    /// valid for 60 seconds.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub ttl: i64,
+}
 
 /// The code.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -30,7 +41,7 @@ pub struct Status {
 }
 
 impl Kind for ConsoleLoginCode {
-    type Spec = NoSpec;
+    type Spec = Spec;
     type Status = Status;
 
     const INFO: Info = Info {

@@ -2,10 +2,8 @@
 
 use postern_meta::time::MicroTimestamp;
 
+use crate::namespace_names::COMMON_NAMESPACE;
 use crate::prelude::*;
-
-/// The namespace of events about objects that have none.
-const DEFAULT_NAMESPACE: &str = "default";
 
 /// The kind.
 pub struct Event;
@@ -169,7 +167,7 @@ impl Kind for Event {
         let involved = write.spec().involved_object.namespace.as_str();
         let own = write.new.metadata.namespace.as_str();
         let agrees = match involved {
-            "" => own.is_empty() || own == DEFAULT_NAMESPACE,
+            "" => own.is_empty() || own == COMMON_NAMESPACE,
             involved => involved == own,
         };
         if !agrees {

@@ -40,6 +40,7 @@ pub mod selves;
 pub mod shared_secret;
 pub mod space_instance;
 pub mod team;
+pub mod team_members;
 pub mod trusted_issuer;
 pub mod user;
 pub mod virtual_cluster_instance;

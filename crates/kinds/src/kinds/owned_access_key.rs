@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::context::CallerKey;
+use crate::context::{CallerKey, KeyState};
 use crate::identities::added;
 use crate::key_attenuation;
 use crate::key_life::{self, WrittenKey};
@@ -139,6 +139,13 @@ pub struct Status {
     /// When the key was used last, accurate to about a minute. Set by the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_activity: Option<Timestamp>,
+    /// Whether the key gives access now, and if not, why. Set by the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<KeyState>,
+    /// When the key ends by its `ttl`, or earlier by the end of a key that created it. It is absent for a key without an
+    /// end. Set by the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expiration_timestamp: Option<Timestamp>,
     /// The uid of the user or team that owns the key. The key ends with it. Set by the server, and never changed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub owner_uid: String,
@@ -265,8 +272,12 @@ impl Kind for OwnedAccessKey {
         description: "OwnedAccessKey is a bearer credential of a user, a team or another subject.",
         columns: &[
             ColumnInfo::text("Owner", "The user, team or subject that owns the key."),
-            ColumnInfo::boolean("Enabled", "Whether the key is enabled."),
-            ColumnInfo::text("Last Activity", "How long ago the key was used."),
+            ColumnInfo::text(
+                "Status",
+                "Whether the key gives access: Active, Expired, Disabled, OwnerDisabled or MakerEnded.",
+            ),
+            ColumnInfo::text("Expires", "When the key ends."),
+            ColumnInfo::text("Last Used", "How long ago the key was used."),
             ColumnInfo::integer(
                 "TTL Seconds",
                 "Time-to-live of the key in seconds; 0 means no expiry.",
@@ -289,8 +300,11 @@ impl Kind for OwnedAccessKey {
         strict_fields: Some(StrictFields::OF_CREDENTIALS),
         name_prefix: Some("key-"),
         observed_status: Some(|name, uid, observations| {
-            let at = observations.last_activity(name, uid);
-            at.map(|at| ("lastActivity", at.to_string().into())).into_iter().collect()
+            let Some(key) = observations.key(name, uid) else { return Vec::new() };
+            let last = key.last_activity.map(|at| ("lastActivity", at.to_string().into()));
+            let ends = key.ends.map(|at| ("expirationTimestamp", at.to_string().into()));
+            let state = serde_json::to_value(key.state).ok().map(|state| ("state", state));
+            [last, ends, state].into_iter().flatten().collect()
         }),
         ..Info::DEFAULT
     };
@@ -343,8 +357,15 @@ impl Kind for OwnedAccessKey {
         };
         let (of_key, named) = ((uid, owner.as_ref()), new.fields.spec.parent.as_str());
         let parent_uid = key_parent::uid_of(of_key, named, old.map(parent_of), ctx);
-        let status =
-            Status { last_activity: None, disabled_by_uid, owner_uid, parent_uid, ..server_set };
+        let status = Status {
+            last_activity: None,
+            state: None,
+            expiration_timestamp: None,
+            disabled_by_uid,
+            owner_uid,
+            parent_uid,
+            ..server_set
+        };
         ties::remove_references(&mut new.metadata, owner.as_ref(), &ties_of(&status));
         new.fields.status = status;
     }
@@ -383,11 +404,13 @@ impl Kind for OwnedAccessKey {
             Some(Owner::Subject(name)) => name,
             None => String::new(),
         };
-        let activity = object.fields.status.last_activity;
+        let Status { last_activity, expiration_timestamp, state, .. } = &object.fields.status;
+        let never = || "never".to_owned();
         vec![
             Cell::Text(owner),
-            Cell::Text((!spec.disabled).to_string()),
-            activity.map_or(Cell::Text("<never>".to_owned()), |at| Cell::Age(Some(at))),
+            Cell::Text(state.map_or_else(String::new, |state| format!("{state:?}"))),
+            Cell::Text(expiration_timestamp.map_or_else(never, |at| at.to_string())),
+            last_activity.map_or_else(|| Cell::Text(never()), |at| Cell::Age(Some(at))),
             Cell::Number(spec.ttl),
             Cell::Text(spec.display_name.clone()),
         ]

@@ -62,6 +62,11 @@ pub struct Status {
     /// The namespace where shared secrets are by default.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub default_namespace: String,
+    /// Namespaces in which the caller may create shared secrets: the default one first if it is among them, then
+    /// `default`, then others in the order of their names. At most 100. It is `*` alone for all namespaces.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub secret_namespaces: Vec<String>,
 }
 
 /// A user, in short.

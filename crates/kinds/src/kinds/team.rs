@@ -13,6 +13,18 @@ use crate::identities::{
 use crate::names::{MAX_IDENTITIES, identity_name, is_reserved_identity};
 use crate::prelude::*;
 use crate::principal::ConnectorRef;
+use crate::team_members::TeamMembers;
+
+/// Reads the members. Every member may, since each may read the team.
+const GET_MEMBERS: Action = Action {
+    subresource: "members",
+    verb: Verb::Get,
+    right: ActionRight::GetObject,
+    handler: Handler::Registry(RegistryAction::TeamMembers),
+    request: None,
+    response: Response::Object(&TeamMembers),
+    description: "The users of the team, with their names alone.",
+};
 
 /// The kind.
 pub struct Team;
@@ -74,7 +86,7 @@ impl Kind for Team {
         kind: "Team",
         plural: "teams",
         singular: "team",
-        actions: &[Action::GET_ACCESS_KEYS],
+        actions: &[Action::GET_ACCESS_KEYS, GET_MEMBERS],
         confidential: false,
         description: "Team is a group of users who share permissions and access keys.",
         unserved_fields: &[

@@ -2,6 +2,7 @@
 //! `docs/reference/authentication.md#users-and-teams`.
 
 use crate::connector::check_issuer;
+use crate::console_login_code::ConsoleLoginCode;
 use crate::identities::{
     NO_CLUSTER_ROLES, added, check_not_reserved, impersonate, right_to_be_user, rights_to_be,
     rights_to_impersonate_all,
@@ -13,6 +14,17 @@ use serde_json::{Map, Value};
 
 /// Maximum number of teams that a user is removed from in the transaction that removes the user.
 pub const MAX_TEAMS_LEFT: usize = 100;
+
+/// Makes the code of a login link for the user.
+const MAKE_LOGIN_CODE: Action = Action {
+    subresource: "logincode",
+    verb: Verb::Create,
+    right: ActionRight::OnObject("createkey"),
+    handler: Handler::Registry(RegistryAction::LoginCode),
+    request: Some(&ConsoleLoginCode),
+    response: Response::Object(&ConsoleLoginCode),
+    description: "Makes a code for a login link of the user.",
+};
 
 /// The kind.
 pub struct User;
@@ -131,7 +143,7 @@ impl Kind for User {
         kind: "User",
         plural: "users",
         singular: "user",
-        actions: &[Action::GET_ACCESS_KEYS],
+        actions: &[Action::GET_ACCESS_KEYS, MAKE_LOGIN_CODE],
         confidential: false,
         description: "User is a person who may hold access keys.",
         strict_fields: Some(StrictFields {

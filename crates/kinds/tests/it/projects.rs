@@ -11,12 +11,11 @@ use postern_kinds::rbac::SUBJECT_UIDS;
 use postern_kinds::space_instance::SpaceInstance;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::{
-    AnyKind, Caller, Context, Dependent, Observations, RequiredRight, Right, UniqueKey,
-    grants_of_stored,
+    AnyKind, Caller, Context, Dependent, Observations, ObservedKey, RequiredRight, Right,
+    UniqueKey, grants_of_stored,
 };
 use postern_meta::object::Object;
 use postern_meta::status::{ApiError, Reason};
-use postern_meta::time::Timestamp;
 use serde_json::{Value, json};
 
 fn member(name: &str, role: &str) -> Value {
@@ -453,7 +452,7 @@ fn a_place_belongs_to_one_instance_and_says_its_cluster() {
 fn what_the_caller_may_do_is_observed_for_those_who_ask_and_never_stored() {
     struct May(bool);
     impl Observations for May {
-        fn last_activity(&self, _: &str, _: &str) -> Option<Timestamp> {
+        fn key(&self, _: &str, _: &str) -> Option<ObservedKey> {
             None
         }
         fn is_extended(&self) -> bool {

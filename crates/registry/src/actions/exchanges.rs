@@ -295,7 +295,7 @@ pub async fn exchange(
     by.check(claims)?;
     let (owner, owner_name) = by.owner(registry)?;
     let now = registry.source().now().unix_seconds();
-    let limits = [registry.key_policy().max_ttl_seconds, by.left_of_maker(registry, now)?];
+    let limits = [registry.user_policy().max_ttl_seconds, by.left_of_maker(registry, now)?];
     let ttl = limits.into_iter().flatten().fold(by.spec.ttl_seconds(), i64::min);
     let key = key_of(by, &owner, claims, ttl)?;
     let writing = Writing::by(MANAGER);

@@ -348,7 +348,7 @@ fn key_of(
     user: &str,
 ) -> Result<Object, ApiError> {
     let now: Timestamp = registry.source().now();
-    let policy = registry.key_policy();
+    let policy = registry.user_policy();
     let is_refreshed = person.refresh_token.is_some();
     let data = data_of(person.id_token, person.refresh_token)?;
     let mut left = MAX_GROUP_BYTES;

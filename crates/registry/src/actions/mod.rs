@@ -7,6 +7,7 @@ pub mod command_line;
 mod decider;
 mod endpoint_tokens;
 pub mod exchanges;
+mod invitations;
 mod key_limits;
 pub mod logins;
 mod migrate;
@@ -17,6 +18,7 @@ pub mod refreshes;
 mod reviews;
 mod selves;
 pub mod sessions;
+mod team_members;
 mod who_can;
 
 use postern_kinds::AnyKind;
@@ -66,6 +68,9 @@ pub async fn run(
     let other = |object| ActionOutput::Object(object::response_kind(permit, action), object);
     match handler {
         RegistryAction::WhoAmI => selves::who_am_i(registry, permit, body).await.map(same),
+        RegistryAction::LoginCode => {
+            Box::pin(invitations::make_code(registry, permit, body, writing)).await.map(other)
+        }
         RegistryAction::IssueEndpointToken => {
             endpoint_tokens::issue(registry, permit, body, writing).await.map(same)
         }
@@ -80,6 +85,7 @@ pub async fn run(
             Box::pin(previews::preview(registry, permit, body)).await.map(same)
         }
         RegistryAction::ProjectMembers => project_lists::members(registry, permit).await.map(other),
+        RegistryAction::TeamMembers => team_members::list(registry, permit).await.map(other),
         RegistryAction::ProjectClusters => {
             project_lists::clusters(registry, permit).await.map(other)
         }

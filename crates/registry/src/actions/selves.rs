@@ -1,12 +1,15 @@
 //! Self: the identity of the caller, and its access key (`docs/reference/authentication.md#self`).
 
 use postern_auth::identity::Identity;
+use postern_auth::policy::Readable;
 use postern_kinds::AnyKind;
 use postern_kinds::owned_access_key::{self, OwnedAccessKey};
+use postern_kinds::rbac::ALL;
 use postern_kinds::selves::{Fields, SelfKind, Status, TeamInfo, UserInfo};
+use postern_kinds::shared_secret::SharedSecret;
 use postern_kinds::team::{self, Team};
 use postern_kinds::user::{self, User};
-use postern_kinds::{Verb, default_namespace, project_prefix};
+use postern_kinds::{COMMON_NAMESPACE, Verb, default_namespace, project_prefix};
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::names;
 use postern_meta::object::{Object, ObjectMeta};
@@ -18,6 +21,9 @@ use serde::de::DeserializeOwned;
 use crate::credential::is_key;
 use crate::permit::{Permit, ResourceTarget};
 use crate::registry::{EncodedObject, Registry};
+
+/// The maximum number of namespaces in a response.
+const MAX_NAMESPACES: usize = 100;
 
 /// The identity of the caller, in response to a posted Self or to a GET with any name.
 ///
@@ -103,7 +109,30 @@ fn status_of(registry: &Registry, identity: &Identity) -> Status {
         access_key_scope: key.scope,
         project_namespace_prefix: project_prefix().to_owned(),
         default_namespace: default_namespace().to_owned(),
+        secret_namespaces: secret_namespaces(registry, identity),
     }
+}
+
+/// The namespaces in which an identity may create shared secrets; `*` alone for all.
+fn secret_namespaces(registry: &Registry, identity: &Identity) -> Vec<String> {
+    let (info, verb, policy) = (SharedSecret.info(), Verb::Create, registry.cache().policy());
+    let (group, resource) = (info.version.group, info.plural);
+    let Readable::Some { namespaces, within, .. } =
+        policy.readable(identity, verb.as_str(), group, resource)
+    else {
+        return vec![ALL.to_owned()];
+    };
+    let is_in_all =
+        |namespace: &&String| within.iter().all(|set| set.namespaces.contains(namespace.as_str()));
+    let mut namespaces: Vec<String> = namespaces.iter().filter(is_in_all).cloned().collect();
+    for first in [COMMON_NAMESPACE, default_namespace()] {
+        if let Some(at) = namespaces.iter().position(|one| one == first) {
+            let one = namespaces.remove(at);
+            namespaces.insert(0, one);
+        }
+    }
+    namespaces.truncate(MAX_NAMESPACES);
+    namespaces
 }
 
 fn user_info(registry: &Registry, name: &str) -> UserInfo {

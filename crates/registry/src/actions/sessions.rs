@@ -33,7 +33,7 @@ const CODE_SECONDS: i64 = 60;
 /// The values of the label of sessions, of logins of the command line, and of codes.
 pub(super) const CONSOLE: &str = "console";
 const COMMAND_LINE: &str = "cli";
-const LOGIN_CODE: &str = "login-code";
+pub(super) const LOGIN_CODE: &str = "login-code";
 
 /// The field manager of sessions.
 const MANAGER: &str = "postern-console";
@@ -50,7 +50,7 @@ pub struct Login {
 impl Login {
     /// The session that begins. `command_line` is set for a login of the command line, which no idleness ends.
     fn into_session(self, registry: &Registry, command_line: Option<CommandLine>) -> Session {
-        let idle_seconds = registry.key_policy().session_idle_seconds;
+        let idle_seconds = registry.user_policy().session_idle_seconds;
         Session {
             address: self.address,
             user_agent: self.user_agent,
@@ -111,7 +111,7 @@ pub async fn make_code(registry: &Registry, permit: &Permit) -> Result<EncodedOb
         code,
         expires_at: session.ends_at().map(Timestamp::from_unix_seconds),
     };
-    let fields = console_login_code::Fields { spec: NoSpec {}, status };
+    let fields = console_login_code::Fields { status, ..console_login_code::Fields::default() };
     answered(permit, &ConsoleLoginCode, &session, fields)
 }
 
@@ -134,6 +134,11 @@ pub(super) async fn created(
     if let Some(value) = &value {
         set_value(&mut new, value);
     }
+    create_key(registry, new).await
+}
+
+/// Creates the key of a session or of a code, and returns its value.
+pub(super) async fn create_key(registry: &Registry, new: Object) -> Result<SecretText, ApiError> {
     let creating = Permit::for_server(&OwnedAccessKey, Verb::Create, None, "");
     let created = operations::create(registry, &creating, new, &Writing::by(MANAGER)).await?;
     let mut created = decoded(&created)?;
@@ -170,7 +175,11 @@ pub(super) async fn redeemed(
             return Err(used());
         };
         let session = login.clone().into_session(registry, known.command_line);
-        fields.spec.ttl = session_ttl_seconds(registry, session.command_line.as_ref());
+        // The lifetime counts from the creation of the code, which an invited user may have had for days.
+        let created = stored.metadata.creation_timestamp.map_or(0, Timestamp::unix_seconds);
+        let waited = registry.source().now().unix_seconds().saturating_sub(created).max(0);
+        let ttl = session_ttl_seconds(registry, session.command_line.as_ref());
+        fields.spec.ttl = ttl.saturating_add(waited);
         let label = if session.command_line.is_some() { COMMAND_LINE } else { CONSOLE };
         fields.status.session = Some(session);
         let mut object = stored.clone();
@@ -275,7 +284,7 @@ pub(super) fn check_may_begin(
 
 /// The lifetime of a session in seconds. The command line may have asked for a shorter one.
 fn session_ttl_seconds(registry: &Registry, command_line: Option<&CommandLine>) -> i64 {
-    let policy = registry.key_policy();
+    let policy = registry.user_policy();
     let asked = command_line.map(|asked| asked.ttl_seconds).filter(|seconds| *seconds > 0);
     let limits = [policy.max_ttl_seconds, asked];
     limits.into_iter().flatten().fold(policy.session_seconds, i64::min)
@@ -307,8 +316,16 @@ fn session_of(
         ..Spec::default()
     };
     let status = Status { maker: Some(maker), session: Some(session), ..Status::default() };
-    let fields = encoded(Fields { spec, status })?;
-    let info = OwnedAccessKey.info();
+    key_object(Fields { spec, status }, prefix, label)
+}
+
+/// The access key of a session or of a code, with a generated name.
+pub(super) fn key_object(
+    fields: Fields,
+    prefix: &str,
+    label: &'static str,
+) -> Result<Object, ApiError> {
+    let (info, fields) = (OwnedAccessKey.info(), encoded(fields)?);
     let mut metadata = ObjectMeta { generate_name: prefix.to_owned(), ..ObjectMeta::default() };
     metadata.labels.insert(SESSION_LABEL.to_owned(), label.to_owned());
     let (api_version, kind) = (info.version.to_string(), info.kind.to_owned());
@@ -328,7 +345,7 @@ fn described(permit: &Permit, session: &ResolvedKey) -> Result<EncodedObject, Ap
 }
 
 /// A response of a kind, about the key of a session.
-fn answered(
+pub(super) fn answered(
     permit: &Permit,
     kind: &dyn AnyKind,
     session: &ResolvedKey,

@@ -1,11 +1,13 @@
-//! The limits on what one owner has: access keys, sessions and workload identities. Admission says which limits a new
-//! object has. The transaction of the create checks them (`registry::key_limits`), so they hold when several servers
+//! The limits on what one owner has: access keys, sessions, workload identities, and the shared secrets that every user may
+//! create. Admission says which limits a new object has. The transaction of the create checks them (`registry::key_limits`), so they hold when several servers
 //! create objects at once.
 
+use postern_auth::attributes::Attributes;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::principal::AccessChange;
+use postern_kinds::shared_secret::SharedSecret;
 use postern_kinds::workload_identity::{self, WorkloadIdentity};
-use postern_kinds::{AnyKind, Owner};
+use postern_kinds::{AnyKind, COMMON_NAMESPACE, Owner, Verb};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use serde::Deserialize as _;
@@ -13,6 +15,7 @@ use serde_json::Value;
 
 use super::view::AdmissionView;
 use crate::cache::Cache;
+use crate::default_roles::USER_DEFAULT_ROLE;
 use crate::permit::Permit;
 
 /// The most sessions that one login key has begun, or one owner by one connector.
@@ -34,6 +37,8 @@ pub(crate) enum Counted {
     Logins(Owner, String),
     /// The keys of the workload identity with this uid.
     WorkloadKeys(String),
+    /// The shared secrets in the namespace `default` that the user or team with this uid owns.
+    CommonSecrets(String),
 }
 
 /// A limit on the number of objects.
@@ -72,6 +77,7 @@ impl Limit {
         }
         let kind: &dyn AnyKind = match &self.counted {
             Counted::Owned(kind, _) => *kind,
+            Counted::CommonSecrets(_) => &SharedSecret,
             _ => &OwnedAccessKey,
         };
         let why = match &self.counted {
@@ -88,6 +94,11 @@ impl Limit {
             Counted::WorkloadKeys(_) => format!(
                 "exceeded quota: the workload identity already has {max} valid keys, as spec.maxLive allows"
             ),
+            Counted::CommonSecrets(_) => format!(
+                "exceeded quota: the owner already has {max} shared secrets in the namespace \"{COMMON_NAMESPACE}\", the \
+                 maximum with the role {USER_DEFAULT_ROLE}; delete some first, or ask an administrator for another role \
+                 with the verb create on sharedsecrets there"
+            ),
         };
         Err(ApiError::forbidden(kind.info().group_resource(), name, why))
     }
@@ -101,8 +112,55 @@ impl Limit {
             Counted::AllSessions(owner) => principals.all_session_count(owner, now),
             Counted::Logins(owner, connector) => principals.login_count(owner, connector, now),
             Counted::WorkloadKeys(uid) => principals.workload_key_count(uid, now),
+            Counted::CommonSecrets(uid) => {
+                let kind = SharedSecret.info().group_resource();
+                cache.policy().owned_count(kind, COMMON_NAMESPACE, uid)
+            }
         }
     }
+}
+
+/// The most shared secrets in the namespace `default` that one owner has by the role of every user.
+const MAX_COMMON_SECRETS: usize = 100;
+
+/// Whether a caller may create shared secrets in the namespace of an object only by the role of every user. Then the number
+/// of them is limited for each owner.
+fn is_by_role_of_every_user(permit: &Permit, object: &Object) -> bool {
+    let info = SharedSecret.info();
+    if permit.kind().info().kind != info.kind || object.metadata.namespace != COMMON_NAMESPACE {
+        return false;
+    }
+    let create = Attributes::Resource {
+        verb: Verb::Create.as_str(),
+        group: info.version.group,
+        resource: info.plural,
+        subresource: "",
+        namespace: COMMON_NAMESPACE,
+        name: "",
+    };
+    !permit.credential().is_server()
+        && !permit.policy().is_held_without(permit.identity(), &create, USER_DEFAULT_ROLE)
+}
+
+/// Checks that a shared secret that counts for its owner keeps an owner.
+///
+/// # Errors
+/// 403 if a caller that is limited leaves it without one.
+pub(super) fn check_stays_owned(
+    permit: &Permit,
+    object: &Object,
+    owner_uid: Option<&str>,
+    old_owner_uid: Option<&str>,
+) -> Result<(), ApiError> {
+    let is_left = owner_uid.is_none() && old_owner_uid.is_some();
+    if !is_left || !is_by_role_of_every_user(permit, object) {
+        return Ok(());
+    }
+    let why = format!(
+        "a shared secret in the namespace \"{COMMON_NAMESPACE}\" needs an owner: set spec.owner to another user or team, or \
+         delete it"
+    );
+    Err(ApiError::forbidden(permit.kind().info().group_resource(), permit.name(), why))
 }
 
 /// The limits of a new object. An access key that the server itself creates for no login, session
@@ -112,14 +170,19 @@ pub(super) fn limits(
     view: &AdmissionView<'_>,
     permit: &Permit,
     object: &Object,
+    owner_uid: Option<&str>,
 ) -> Result<Vec<Limit>, ApiError> {
+    if let Some(uid) = owner_uid.filter(|_| is_by_role_of_every_user(permit, object)) {
+        let counted = Counted::CommonSecrets(uid.to_owned());
+        return Ok(vec![Limit { counted, max: MAX_COMMON_SECRETS }]);
+    }
     if !permit.kind().is_delegated() {
         return Ok(Vec::new());
     }
     let (kind, json) = (permit.kind(), object.to_json_bytes());
     let Some(owner) = kind.owner(&json) else { return Ok(Vec::new()) };
     let is_server = permit.credential().is_server();
-    let of_owner = |counted| Limit { counted, max: view.key_policy.max_per_owner };
+    let of_owner = |counted| Limit { counted, max: view.user_policy.max_per_owner };
     let Some(AccessChange::Key(Some(facts))) = kind.access_change(Some(&json)) else {
         let objects = of_owner(Counted::Owned(kind, owner));
         return Ok(if is_server { Vec::new() } else { vec![objects] });
@@ -134,7 +197,7 @@ pub(super) fn limits(
     }
     if facts.used_as.is_session() {
         let all =
-            Limit { counted: Counted::AllSessions(owner), max: view.key_policy.max_per_owner };
+            Limit { counted: Counted::AllSessions(owner), max: view.user_policy.max_per_owner };
         return Ok(facts.maker_uid().map(Limit::of_sessions).into_iter().chain([all]).collect());
     }
     Ok(if is_server { Vec::new() } else { vec![of_owner] })

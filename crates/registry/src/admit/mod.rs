@@ -42,7 +42,7 @@ use self::metadata::{check_uid, init_system_metadata, keep_system_metadata};
 pub(crate) use self::migrate::{MigratedSecret, Migration, migrate};
 use self::phase::{observe_generation, set_phase};
 use self::rights::check_rights;
-pub use self::view::KeyPolicy;
+pub use self::view::UserPolicy;
 pub(crate) use self::view::{ActionHandler, AdmissionView, Previous};
 use self::view::{Before, NewSecrets};
 pub(crate) use self::write::{Admitted, AdmittedChange, ObjectNames, Remover, Write};
@@ -135,7 +135,7 @@ pub(crate) fn create(
     // Objects may still refer to a removed object of this name. These references must not mean the new one.
     let companions = companions(view, kind, &object.metadata)?;
     let members = members::added(view, kind, None, &object)?;
-    let limits = counted::limits(view, permit, &object)?;
+    let limits = counted::limits(view, permit, &object, prepared.owner_uid.as_deref())?;
     let issuer = bound_issuer(view, kind, &object)?;
     let write = Write::Create { object, owner_uid: prepared.owner_uid, write_only };
     let created = Admitted::one(permit, &name, write);
@@ -253,6 +253,8 @@ pub(crate) fn update(
     permit.check(&previous.cached)?;
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(view, permit, &prepared, &object, Some(&previous))?;
+    let (owner_uid, old_owner_uid) = (prepared.owner_uid.as_deref(), previous.cached.owner_uid());
+    counted::check_stays_owned(permit, &object, owner_uid, old_owner_uid)?;
     remember_writer(view, permit, &mut object, Some(old))?;
     track_write(kind, &mut object, old, writing, view.now);
     let mut errors = validate::validate_update(&object.metadata, &old.metadata);

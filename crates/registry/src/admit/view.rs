@@ -11,7 +11,7 @@ use postern_kinds::cluster::Cluster;
 use postern_kinds::connector::Connector;
 use postern_kinds::{
     AnyKind, BoundGrant, CallerKey, Context, Dependent, NamedIdentities as _, NamedObject,
-    Prepared, Principal, Principals as _, Reading, Verb, WriterKind, grants_of_stored,
+    Prepared, Principal, Principals as _, Reading, Sharing, Verb, WriterKind, grants_of_stored,
 };
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
@@ -41,9 +41,9 @@ pub(super) struct NewSecrets {
     pub(super) others: Vec<&'static [&'static str]>,
 }
 
-/// The operator's settings for access keys.
+/// The operator's settings for users: their access keys, and whom they may name.
 #[derive(Clone, Copy, Debug)]
-pub struct KeyPolicy {
+pub struct UserPolicy {
     /// The maximum lifetime of a key, which is also the default; `None` for no limit.
     pub max_ttl_seconds: Option<i64>,
     /// The time that an expired key is kept before it is removed.
@@ -56,9 +56,11 @@ pub struct KeyPolicy {
     pub session_idle_seconds: i64,
     /// The time after which groups that the provider has not confirmed no longer count.
     pub sso_groups_max_age_seconds: i64,
+    /// Whom callers may name in access rules.
+    pub sharing: Sharing,
 }
 
-impl Default for KeyPolicy {
+impl Default for UserPolicy {
     fn default() -> Self {
         Self {
             max_ttl_seconds: None,
@@ -67,6 +69,7 @@ impl Default for KeyPolicy {
             session_seconds: 12 * 3600,
             session_idle_seconds: 30 * 60,
             sso_groups_max_age_seconds: 24 * 3600,
+            sharing: Sharing::default(),
         }
     }
 }
@@ -80,7 +83,7 @@ pub(crate) struct AdmissionView<'a> {
     pub(super) cache: &'a Cache,
     pub(super) source: &'a dyn Source,
     pub(super) digester: &'a Digester,
-    pub(super) key_policy: KeyPolicy,
+    pub(super) user_policy: UserPolicy,
     pub(super) now: Timestamp,
     pub(super) policy: Arc<PolicyAt>,
     caller_key: OnceCell<Option<CallerKey>>,
@@ -92,10 +95,10 @@ impl<'a> AdmissionView<'a> {
         cache: &'a Cache,
         source: &'a dyn Source,
         digester: &'a Digester,
-        key_policy: KeyPolicy,
+        user_policy: UserPolicy,
     ) -> Self {
         let (now, policy) = (source.now(), cache.policy());
-        Self { cache, source, digester, key_policy, now, policy, caller_key: OnceCell::new() }
+        Self { cache, source, digester, user_policy, now, policy, caller_key: OnceCell::new() }
     }
 
     /// Lets the kind prepare an object. Returns the permissions that the write requires, and its validation errors.
@@ -222,7 +225,8 @@ impl<'a> AdmissionView<'a> {
         let caller_key = self.caller_key(permit, &principals)?;
         self.run(permit, &principals, |context| {
             run(Context {
-                access_key_max_ttl_seconds: self.key_policy.max_ttl_seconds,
+                access_key_max_ttl_seconds: self.user_policy.max_ttl_seconds,
+                sharing: self.user_policy.sharing,
                 caller_key,
                 ..context
             })

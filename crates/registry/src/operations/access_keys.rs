@@ -31,7 +31,7 @@ const ENDED_WORKLOAD_SECONDS: i64 = 300;
 /// The error of the last deletion that failed.
 pub(crate) async fn remove_expired_keys(registry: &Registry) -> Result<(), ApiError> {
     let now = registry.source().now().unix_seconds();
-    let retention = registry.key_policy().expired_retention_seconds;
+    let retention = registry.user_policy().expired_retention_seconds;
     remove_ended(registry, now - retention, |_| true).await?;
     let limit = now - ENDED_SESSION_SECONDS.min(retention);
     remove_ended(registry, limit, |name| registry.cache().principals().is_session(name)).await?;

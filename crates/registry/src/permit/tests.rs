@@ -52,7 +52,7 @@ const USES: &[(&str, usize, &str)] = &[
     ("registry/src/controllers/reaper.rs", 1, "objects whose grace period is over"),
     ("registry/src/controllers/roles.rs", 2, "the roles of access rules, and aggregated roles"),
     ("registry/src/default_namespaces.rs", 2, "the permanent namespaces"),
-    ("registry/src/default_roles.rs", 3, "the default roles"),
+    ("registry/src/default_roles.rs", 4, "the default roles"),
     ("registry/src/events.rs", 2, "Events of the server"),
     (
         "registry/src/operations/access_keys.rs",

@@ -37,7 +37,7 @@ use self::quotas::project_limits;
 use self::quotas::refused_quotas::RefusedQuotas;
 use self::recent_events::RecentEvents;
 pub use self::start::{first_start, format, namespace_names, shared_authority};
-use crate::admit::{AdmissionView, KeyPolicy};
+use crate::admit::{AdmissionView, UserPolicy};
 use crate::cache::{Cache, CachedObject, ResourceCache};
 use crate::clock::Source;
 use crate::permit::Permit;
@@ -52,7 +52,7 @@ pub struct Registry {
     servers: Servers,
     source: Arc<dyn Source>,
     digester: Digester,
-    key_policy: KeyPolicy,
+    user_policy: UserPolicy,
     token_policy: TokenPolicy,
     agent_configs: AgentConfigs,
     key_uses: KeyUses,
@@ -164,7 +164,7 @@ impl Registry {
         cache: Arc<Cache>,
         source: Arc<dyn Source>,
         digester: Digester,
-        key_policy: KeyPolicy,
+        user_policy: UserPolicy,
         token_policy: TokenPolicy,
     ) -> Self {
         let registry = Self {
@@ -173,7 +173,7 @@ impl Registry {
             cache,
             source,
             digester,
-            key_policy,
+            user_policy,
             token_policy,
             agent_configs: AgentConfigs::default(),
             key_uses: KeyUses::default(),
@@ -195,7 +195,7 @@ impl Registry {
     /// The time since which groups of single sign-on must have been confirmed to count, in seconds since 1970.
     pub(crate) fn oldest_groups(&self) -> i64 {
         let now = self.source.now().unix_seconds();
-        now.saturating_sub(self.key_policy.sso_groups_max_age_seconds)
+        now.saturating_sub(self.user_policy.sso_groups_max_age_seconds)
     }
 
     /// Makes digests of access keys.
@@ -204,8 +204,8 @@ impl Registry {
     }
 
     /// The operator's settings for access keys.
-    pub(crate) fn key_policy(&self) -> KeyPolicy {
-        self.key_policy
+    pub(crate) fn user_policy(&self) -> UserPolicy {
+        self.user_policy
     }
 
     /// The operator's settings for endpoint tokens.
@@ -241,7 +241,7 @@ impl Registry {
 
     /// The view of the present state that admission reads.
     pub(crate) fn admission(&self) -> AdmissionView<'_> {
-        AdmissionView::new(&self.cache, &*self.source, &self.digester, self.key_policy)
+        AdmissionView::new(&self.cache, &*self.source, &self.digester, self.user_policy)
     }
 
     /// The cache.

@@ -24,7 +24,7 @@ pub(crate) use self::objects::{AnyKindRef, At, at, secret, within};
 use super::first_start::Prepared;
 use super::watch::{Delivery, Watcher};
 use super::{EncodedObject, Registry, first_start};
-use crate::admit::KeyPolicy;
+use crate::admit::UserPolicy;
 use crate::admit::Writing;
 use crate::cache::{Cache, EVENT_WINDOW};
 use crate::clock::Source;
@@ -119,7 +119,7 @@ async fn start(store: Arc<dyn Store>, clock: Arc<Fixed>) -> Fixture {
     let cache = Cache::new(store.clone());
     let changes = cache.load().await.unwrap();
     let following = tokio::spawn(cache.clone().follow(Some(changes)));
-    let keys = KeyPolicy { max_per_owner: MAX_KEYS_PER_OWNER, ..KeyPolicy::default() };
+    let keys = UserPolicy { max_per_owner: MAX_KEYS_PER_OWNER, ..UserPolicy::default() };
     let registry = Registry::new(store.clone(), cache, source, digester, keys, token_policy);
     let registry = Arc::new(registry);
     Fixture { registry, store, clock, ending: watch::Sender::new(None), following, first }

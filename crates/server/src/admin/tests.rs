@@ -16,7 +16,7 @@ use crate::{Limits, Settings, System, open};
 /// The settings of a server on a directory.
 pub(crate) fn settings(dir: &Path) -> Settings {
     Settings {
-        keys: crate::KeyPolicy::default(),
+        users: crate::UserPolicy::default(),
         tokens: crate::TokenPolicy::default(),
         data_dir: dir.to_owned(),
         key_dir: None,

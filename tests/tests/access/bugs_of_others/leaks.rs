@@ -73,7 +73,10 @@ async fn cve_2022_41354_no_answer_tells_whether_a_secret_exists() {
     let (ada, bob) = (user(&admin, "ada").await, user(&admin, "bob").await);
     make_secret(&admin, "there").await;
     let all = secrets("platform");
-    assert_indistinguishable(&ada, &all, ["there", "never"], 403).await;
+    make(&admin, "teams", "red", json!({})).await;
+    let robot = with_key(&admin, "robot", json!({ "team": "red" })).await;
+    assert_indistinguishable(&robot, &all, ["there", "never"], 403).await;
+    assert_indistinguishable(&ada, &all, ["there", "never"], 404).await;
     make_shared(&admin, "of-bob", json!([to_user("bob", &["get"])])).await;
     assert_indistinguishable(&bob, &all, ["there", "never"], 404).await;
     let makes = json!([rule(&["sharedsecrets"], &["create"])]);

@@ -208,12 +208,12 @@ const ROWS: &[Row] = &[
     Row {
         name: "access keys of one owner",
         limit: "{count}, settable",
-        numbers: &[("crates/registry/src/admit/view.rs", "KeyPolicy.max_per_owner")],
+        numbers: &[("crates/registry/src/admit/view.rs", "UserPolicy.max_per_owner")],
     },
     Row {
         name: "sessions of one owner, with logins of the command line and without logins by connectors",
         limit: "{count}, settable",
-        numbers: &[("crates/registry/src/admit/view.rs", "KeyPolicy.max_per_owner")],
+        numbers: &[("crates/registry/src/admit/view.rs", "UserPolicy.max_per_owner")],
     },
     Row {
         name: "message of a WebSocket client",

@@ -1,5 +1,5 @@
 //! The rights that a change of the owner and the access rules requires, and its validation. Callers
-//! give only verbs that they hold, and only to users and teams that they may bind. See
+//! give only verbs that they hold, and only to users and teams that they may name. See
 //! `docs/reference/access-rules.md#no-escalation`.
 
 use std::collections::{BTreeSet, HashMap};
@@ -43,31 +43,34 @@ impl<'a> Grantee<'a> {
         }
     }
 
-    /// The right that a caller needs to give anything to them by an object in a namespace. The admins of a
-    /// project need none for its members.
-    fn right_to_bind(self, namespace: &str, ctx: &Context<'_>) -> RequiredRight {
+    /// The right that a caller needs to give anything to them by an object in a namespace; `None` for users and teams that
+    /// the caller may name. The admins of a project may name its members.
+    fn right_to_bind(self, namespace: &str, ctx: &Context<'_>) -> Option<RequiredRight> {
         let Some(principal) = self.principal() else {
             let of_all = Right::cluster("bind", MANAGEMENT_V1.group, "users", "");
             let hint = "access for all users (`*`) requires the verb bind on all users";
-            return RequiredRight::from(of_all).because(hint.to_owned());
+            return Some(RequiredRight::from(of_all).because(hint.to_owned()));
         };
+        if ctx.may_name(principal) {
+            return None;
+        }
         let by_bind = RequiredRight::from(principal.right("bind"));
         let whom = principal.described();
         let Some(project) = ctx.project_of_namespace else {
             let hint = format!(
-                "access for the {whom} requires the verb bind on this {}",
+                "access for the {whom} requires a common team, or the verb bind on this {}",
                 principal.kind()
             );
-            return by_bind.because(hint);
+            return Some(by_bind.because(hint));
         };
         let is_member = ctx.named.is_member(project, principal);
         let hint = format!(
-            "access for the {whom} requires the verb bind on this {}; admins of the project \
-             \"{project}\" need it only for users and teams that are not members",
+            "access for the {whom} requires a common team, or the verb bind on this {}; members and \
+             admins of the project \"{project}\" need neither for its members",
             principal.kind()
         );
         let of_admins = Right::on_members("bind", project, namespace);
-        if is_member { by_bind.or(of_admins) } else { by_bind }.because(hint)
+        Some(if is_member { by_bind.or(of_admins) } else { by_bind }.because(hint))
     }
 }
 
@@ -157,7 +160,7 @@ impl<'a> Change<'a> {
         }
         let to: BTreeSet<Grantee<'_>> = self.added.iter().flatten().copied().collect();
         let namespace = &of.metadata.namespace;
-        rights.extend(to.into_iter().map(|grantee| grantee.right_to_bind(namespace, ctx)));
+        rights.extend(to.into_iter().filter_map(|grantee| grantee.right_to_bind(namespace, ctx)));
         rights
     }
 

@@ -4,19 +4,21 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postern_kinds::Observations;
+use postern_kinds::{Observations, ObservedKey};
 use postern_meta::decode::decode_typed;
 use postern_meta::object::encoded::merge_status;
-use postern_meta::time::Timestamp;
 use serde::Deserialize;
 
 use crate::cache::{Cache, CachedObject};
+use crate::clock::Source;
 use crate::permit::Permit;
+use crate::registry::Registry;
 use crate::storage_key;
 
 /// The observations of one object, for one caller.
 struct Observed<'a> {
     cache: &'a Cache,
+    source: &'a dyn Source,
     permit: &'a Permit,
     is_extended: bool,
     namespace: Option<&'a str>,
@@ -24,8 +26,9 @@ struct Observed<'a> {
 }
 
 impl Observations for Observed<'_> {
-    fn last_activity(&self, key: &str, uid: &str) -> Option<Timestamp> {
-        self.cache.principals().last_activity(key, uid).map(Timestamp::from_unix_seconds)
+    fn key(&self, name: &str, uid: &str) -> Option<ObservedKey> {
+        let (now, policy) = (self.source.now().unix_seconds(), self.cache.policy());
+        self.cache.principals().observed_key(name, uid, now, &policy)
     }
 
     fn is_extended(&self) -> bool {
@@ -54,26 +57,31 @@ struct NameAndUid {
 /// copies of a whole page could need much memory.
 pub struct Observer {
     cache: Arc<Cache>,
+    source: Arc<dyn Source>,
     permit: Permit,
     is_extended: bool,
 }
 
 impl Observer {
     /// An observer; `None` if the permit's kind has no observed fields.
-    pub(super) fn new(cache: &Arc<Cache>, permit: &Permit, is_extended: bool) -> Option<Self> {
+    pub(super) fn new(registry: &Registry, permit: &Permit, is_extended: bool) -> Option<Self> {
         let is_observed = permit.kind().info().observed_status.is_some();
-        is_observed.then(|| Self { cache: cache.clone(), permit: permit.clone(), is_extended })
+        is_observed.then(|| {
+            let (cache, source) = (registry.cache().clone(), registry.source.clone());
+            Self { cache, source, permit: permit.clone(), is_extended }
+        })
     }
 
     /// The object with the observed fields.
     pub fn observed(&self, object: Arc<CachedObject>) -> Arc<CachedObject> {
-        observed(&self.cache, &self.permit, self.is_extended, object)
+        observed(&self.cache, &*self.source, &self.permit, self.is_extended, object)
     }
 }
 
 /// A cached object with the observed fields for this caller.
 pub(crate) fn observed(
     cache: &Cache,
+    source: &dyn Source,
     permit: &Permit,
     is_extended: bool,
     object: Arc<CachedObject>,
@@ -83,7 +91,7 @@ pub(crate) fn observed(
     }
     let resource = cache.of(permit.kind().info());
     let (namespace, name) = storage_key::split(resource.prefix(), object.key());
-    let of = Observed { cache, permit, is_extended, namespace, name };
+    let of = Observed { cache, source, permit, is_extended, namespace, name };
     match fields_of(&of, &object.json()) {
         Some(json) => Arc::new(object.with_json(&json)),
         None => object,
@@ -91,13 +99,18 @@ pub(crate) fn observed(
 }
 
 /// The JSON of an object with the observed fields for this caller.
-pub(crate) fn observed_json(cache: &Cache, permit: &Permit, json: Bytes) -> Bytes {
+pub(crate) fn observed_json(
+    cache: &Cache,
+    source: &dyn Source,
+    permit: &Permit,
+    json: Bytes,
+) -> Bytes {
     if permit.kind().info().observed_status.is_none() {
         return json;
     }
     let Ok(Identified { metadata }) = decode_typed::<Identified>(&json) else { return json };
     let (namespace, name) = (metadata.namespace.as_deref(), &metadata.name[..]);
-    let of = Observed { cache, permit, is_extended: false, namespace, name };
+    let of = Observed { cache, source, permit, is_extended: false, namespace, name };
     fields_of(&of, &json).map_or(json, Bytes::from)
 }
 

@@ -252,7 +252,7 @@ impl Registry {
         let found = unless_corrupt(permit, found)?;
         let found = found.ok_or_else(|| not_found(kind, permit.name()))?;
         permit.check(&found)?;
-        let json = observed(self.cache(), permit, options.extended, found).json();
+        let json = observed(self.cache(), self.source(), permit, options.extended, found).json();
         Ok(EncodedObject { json, created: None, owner_uid: None })
     }
 
@@ -314,7 +314,7 @@ impl Registry {
             }
         };
         Ok(ObjectPage {
-            observer: Observer::new(self.cache(), permit, options.extended).map(Arc::new),
+            observer: Observer::new(self, permit, options.extended).map(Arc::new),
             ..page_of(list, &selection)
         })
     }

@@ -51,6 +51,9 @@ impl Registry {
 
     /// The result of a write, with the observed fields for this caller.
     pub(crate) fn observed(&self, permit: &Permit, object: EncodedObject) -> EncodedObject {
-        EncodedObject { json: observed_json(self.cache(), permit, object.json), ..object }
+        EncodedObject {
+            json: observed_json(self.cache(), self.source(), permit, object.json),
+            ..object
+        }
     }
 }

@@ -90,6 +90,7 @@ impl Delivery {
 /// A running watch.
 pub struct Watcher {
     cache: Arc<Cache>,
+    source: Arc<dyn Source>,
     kind: &'static dyn AnyKind,
     selection: Selection,
     cursor: Position,
@@ -220,6 +221,7 @@ impl Registry {
         let ends = now + self.timeout_of(options);
         Ok(Watcher {
             cache: self.cache().clone(),
+            source: self.source.clone(),
             kind,
             selection,
             cursor,
@@ -467,7 +469,7 @@ impl Watcher {
 
     fn observed(&self, object: Arc<CachedObject>) -> Arc<CachedObject> {
         let WatchAccess { visible, is_extended, .. } = &self.access;
-        observed(&self.cache, visible.newest(), *is_extended, object)
+        observed(&self.cache, &*self.source, visible.newest(), *is_extended, object)
     }
 
     /// Reads the next events, which are no longer in memory, from the store up to a position.

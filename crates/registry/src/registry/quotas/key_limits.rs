@@ -49,7 +49,7 @@ fn record(counted: &Counted) -> u32 {
         | Counted::Logins(owner, _) => match owner {
             Owner::User(name) | Owner::Team(name) | Owner::Subject(name) => name,
         },
-        Counted::Sessions(uid) | Counted::WorkloadKeys(uid) => uid,
+        Counted::Sessions(uid) | Counted::WorkloadKeys(uid) | Counted::CommonSecrets(uid) => uid,
     };
     // Not the hash of the standard library: it may differ between versions.
     text.bytes().fold(0, |sum: u32, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % RECORDS

@@ -156,7 +156,7 @@ async fn expired_keys_are_removed_in_the_end() {
     let fixture = fixture().await;
     fixture.key("short", json!({ "ttl": 60 })).await;
     fixture.key("ever", json!({})).await;
-    let retention = fixture.registry.key_policy().expired_retention_seconds;
+    let retention = fixture.registry.user_policy().expired_retention_seconds;
     fixture.pass_seconds(60 + retention);
     operations::remove_expired_keys(&fixture.registry).await.unwrap();
     assert_eq!(fixture.names_of_keys().await, ["admin", "ever", "short"]);

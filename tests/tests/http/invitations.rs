@@ -1,0 +1,103 @@
+//! Login links that an administrator makes for another user.
+
+use postern_tests::http::{Client, Response};
+use postern_tests::objects::{collection, make};
+use postern_tests::rights::{allow, path, rule, set, user, with_key};
+use postern_tests::{Home, Setup};
+use serde_json::{Value, json};
+
+const SESSION: &str = "/auth/session";
+
+async fn invite(client: &Client, name: &str, spec: Value) -> Response {
+    let at = format!("{}/logincode", path("users", name));
+    client.post(&at).json(&json!({ "spec": spec })).send().await
+}
+
+/// Begins the session of a code, and returns its cookie.
+async fn begin(client: &Client, code: &str) -> String {
+    let reply = client.with_token(code).post(SESSION).send().await;
+    reply.expect(201);
+    let cookie = reply.header("set-cookie").expect("a login sets a cookie");
+    cookie.split_once(';').unwrap().0.to_owned()
+}
+
+#[tokio::test]
+async fn an_invited_user_begins_one_session_and_makes_a_key_that_stays() {
+    let home = Home::new();
+    let server = Setup::on(&home).start().await;
+    let admin = server.client();
+    make(&admin, "users", "ada", json!({})).await;
+    let made = invite(&admin, "ada", json!({})).await.expect(201);
+    assert_eq!((&made["kind"], &made["spec"]["ttl"]), (&json!("ConsoleLoginCode"), &json!(86400)));
+    assert_eq!(made["status"]["userName"], "ada");
+    let code = made["status"]["code"].as_str().unwrap();
+    // The code is no access key, and no client gets it again.
+    let selves = collection("selves/me");
+    admin.with_token(code).get(&selves).send().await.expect(401);
+    let name = made["status"]["accessKey"].as_str().unwrap();
+    let stored = admin.get(&path("ownedaccesskeys", name)).send().await;
+    assert_eq!(stored.expect(200)["spec"]["user"], "ada");
+    assert!(!stored.text().contains(code));
+    let cookie = begin(&admin, code).await;
+    admin.with_token(code).post(SESSION).send().await.expect(401);
+    let browser = |method: &str, path: &str| {
+        let request = admin.request(method, path).without("authorization");
+        request.header("cookie", &cookie).header("x-postern-console", "1")
+    };
+    let me = browser("GET", &selves).send().await.expect(200);
+    assert_eq!(me["status"]["user"]["name"], "ada");
+    let session = admin.get(&path("ownedaccesskeys", name)).send().await.expect(200);
+    let ttl = session["spec"]["ttl"].as_i64().unwrap();
+    assert!((12 * 3600..12 * 3600 + 300).contains(&ttl), "the lifetime of a session: {ttl}");
+    let key = json!({ "metadata": { "name": "laptop" }, "spec": {} });
+    let key = browser("POST", &collection("ownedaccesskeys")).json(&key).send().await.expect(201);
+    browser("DELETE", SESSION).send().await.expect(200);
+    let laptop = admin.with_token(key["spec"]["key"].as_str().unwrap());
+    laptop.get(&selves).send().await.expect(200);
+    // A second code that is not spent ends with its key.
+    let second = invite(&admin, "ada", json!({ "ttl": 3600 })).await.expect(201);
+    let name = second["status"]["accessKey"].as_str().unwrap();
+    admin.delete(&path("ownedaccesskeys", name)).send().await.expect(200);
+    let code = second["status"]["code"].as_str().unwrap();
+    admin.with_token(code).post(SESSION).send().await.expect(401);
+    server.stop().await;
+    let recorded = std::fs::read_to_string(home.audit_log()).unwrap();
+    assert!(recorded.contains("logincode") && !recorded.contains("pst_"));
+}
+
+#[tokio::test]
+async fn who_may_invite_could_make_a_key_without_an_end() {
+    let home = Home::new();
+    let server = Setup::on(&home).start().await;
+    let admin = server.client();
+    let ada = user(&admin, "ada").await;
+    let refused = async |client: &Client, text: &str| {
+        let reply = invite(client, "ada", json!({})).await;
+        let message = reply.expect(403)["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(text), "{message}");
+    };
+    // The verbs on oneself are no role.
+    refused(&ada, "createkey").await;
+    let rules = json!([rule(&["users"], &["createkey", "impersonate"])]);
+    allow(&admin, "keys", None, rules, "platform:user:help").await;
+    let help = user(&admin, "help").await;
+    invite(&help, "ada", json!({})).await.expect(201);
+    let ending = with_key(&admin, "ending", json!({ "user": "help", "ttl": 3600 })).await;
+    refused(&ending, "ends, and cannot invite").await;
+    let scope = json!({ "rules": [{ "verbs": ["*"] }] });
+    let scoped = with_key(&admin, "scoped", json!({ "user": "help", "scope": scope })).await;
+    refused(&scoped, "has a scope").await;
+    let at = format!("{}/logincode", path("users", "ada"));
+    let acting = admin.post(&at).header("impersonate-user", "help").json(&json!({})).send().await;
+    acting.expect(403);
+    invite(&user(&admin, "eve").await, "ada", json!({})).await.expect(403);
+    invite(&admin, "missing", json!({})).await.expect(404);
+    for ttl in [-1, 72 * 3600 + 1] {
+        let message = invite(&admin, "ada", json!({ "ttl": ttl })).await.expect(422);
+        assert!(message["message"].as_str().unwrap().contains("spec.ttl"), "{message}");
+    }
+    let dry = admin.post(&format!("{at}?dryRun=All")).json(&json!({})).send().await.expect(201);
+    assert!(dry["status"]["code"].as_str().unwrap_or_default().is_empty(), "{dry}");
+    set(&admin, &path("users", "ada"), json!({ "disabled": true })).await;
+    invite(&admin, "ada", json!({})).await.expect(409);
+}
