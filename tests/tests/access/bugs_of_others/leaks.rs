@@ -2,7 +2,7 @@
 
 use postern_tests::http::{Client, Response};
 use postern_tests::objects::{collection, make, secret, secret_path, secrets};
-use postern_tests::rights::{allow, path, rule, user};
+use postern_tests::rights::{allow, path, rule, user, with_key};
 use postern_tests::{Home, Server, Setup};
 use serde_json::json;
 
