@@ -26,7 +26,7 @@ function noteBundled(): Plugin {
 }
 
 /** Small modules that most pages need. In one file, they are smaller than in files of their own. */
-const SHARED = /lib\/(external-url|failure|key-value|live-list|people|toasts|writes)|components\/(EnableButton|LiveBadge|StatusBadge)/;
+const SHARED = /lib\/(external-url|failure|key-value|live-list|people|toasts|writes)|components\/(LiveBadge|StatusBadge)/;
 
 export default defineConfig({
   base: '/ui/',

@@ -3,7 +3,7 @@ import { readFileSync, readdirSync, rmSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 
 const FIRST_LOAD = 60 * 1024;
-const ALL = 150 * 1024;
+const ALL = 170 * 1024;
 /** The pages that a browser can begin with after a login. */
 const FIRST_PAGES = ['src/pages/Overview.svelte', 'src/pages/ListPage.svelte'];
 
@@ -27,9 +27,17 @@ function filesOf(name, files = new Set(), seen = new Set()) {
 }
 
 const entry = filesOf('index.html');
-const first = Math.max(...FIRST_PAGES.map((page) => total(new Set(['index.html', ...entry, ...filesOf(page)]))));
+const firstFiles = FIRST_PAGES.map((page) => new Set(['index.html', ...entry, ...filesOf(page)]));
+const first = Math.max(...firstFiles.map(total));
 const all = total(['index.html', ...readdirSync(new URL('assets/', dist)).map((name) => `assets/${name}`)]);
 const kib = (bytes) => `${(bytes / 1024).toFixed(1)} KiB`;
+if (process.argv.includes('--parts')) {
+  const parts = readdirSync(new URL('assets/', dist)).map((name) => ({ name, bytes: size(`assets/${name}`) }));
+  for (const { name, bytes } of parts.sort((a, b) => b.bytes - a.bytes)) {
+    const isFirst = firstFiles.some((files) => files.has(`assets/${name}`));
+    console.log(`${kib(bytes).padStart(9)} ${isFirst ? 'first load' : '          '} ${name}`);
+  }
+}
 console.log(`first load ${kib(first)} of ${kib(FIRST_LOAD)}, all ${kib(all)} of ${kib(ALL)} (gzip)`);
 if (first > FIRST_LOAD || all > ALL) {
   console.error('error: the console is larger than its budget');

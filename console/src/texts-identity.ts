@@ -37,6 +37,7 @@ export const identityTexts = {
   connectorWarning: 'Access keys of its logins stop at once, and its groups no longer count.',
   issuerWarning: 'Its tokens are no longer exchanged. Keys that exist stay valid until they expire.',
   workloadWarning: 'The keys of this workload are deleted too.',
+  workloadDisableWarning: 'No token is exchanged, and the keys of this workload give no access until it is enabled again.',
   connectorDisabled: (name: string) => `${name} is disabled. Its logins fail, and its keys have stopped.`,
   exchangeDisabled: (name: string) => `${name} is disabled. No token is exchanged.`,
   workloadDisabled: (name: string) => `${name} is disabled. No token is exchanged, and its keys give no access.`,

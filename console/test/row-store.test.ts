@@ -74,6 +74,27 @@ describe('RowStore', () => {
     expect(names(made)).toEqual(['b']);
   });
 
+  it('leaves out rows by one cell, and those whose time is outside of a range', () => {
+    const at = (name: string, time: string) => row(name, 1, [name, time]);
+    const made = store(at('a', '2026-01-01T00:00:00Z'), at('b', '2026-01-02T00:00:00Z'), at('c', 'never'));
+    made.show({ sort: '', descending: false, search: '', except: { column: 'Name', values: ['a'] } });
+    expect(names(made)).toEqual(['b', 'c']);
+    const [from, to] = [Date.parse('2026-01-01T12:00:00Z'), Date.parse('2026-01-03T00:00:00Z')];
+    made.show({ sort: '', descending: false, search: '', within: { column: 'Keys', from, to } });
+    expect(names(made)).toEqual(['b']);
+  });
+
+  it('sorts times, with those without one last, and the latest use first', () => {
+    const made = new RowStore();
+    made.columns = ['Expires', 'Last Used'].map((name) => ({ name, type: 'string', description: '' }));
+    const [first, second] = ['2026-01-01T00:00:00Z', '2026-01-02T00:00:00Z'];
+    made.addPage([row('a', 1, ['never', first]), row('b', 1, [second, '<never>']), row('c', 1, [first, second])]);
+    made.show({ sort: 'Expires', descending: false, search: '' });
+    expect(names(made)).toEqual(['c', 'b', 'a']);
+    made.show({ sort: 'Last Used', descending: false, search: '' });
+    expect(names(made)).toEqual(['c', 'a', 'b']);
+  });
+
   it('sorts numbers by value, and reverses', () => {
     const made = store(row('a', 1, ['a', 10]), row('b', 1, ['b', 9]), row('c', 1, ['c', 100]));
     made.show({ sort: 'Keys', descending: false, search: '' });

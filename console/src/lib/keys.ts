@@ -1,5 +1,27 @@
-// Lifetimes and successors of access keys.
+// States, lifetimes and successors of access keys.
 import type { OwnedAccessKey } from './types';
+
+/** What a key is worth, in the words of the server. Only an active key gives access. */
+export type KeyState = 'Active' | 'Expired' | 'Disabled' | 'OwnerDisabled' | 'MakerEnded';
+
+/** The text of the column `Expires` for a key without an end. */
+export const NEVER = 'never';
+
+/** A state that was true when it was told: a key expires without a change of its object. */
+export function stateAt(told: string, end: number | undefined, now: number): string {
+  return told === 'Active' && end !== undefined && end <= now ? 'Expired' : told;
+}
+
+/** The state of a key. A server that does not tell it leaves it to the fields of the key itself. */
+export function stateOf(key: OwnedAccessKey, now: number): string {
+  const told = (key.status as { state?: string } | undefined)?.state;
+  return stateAt(told || (key.spec?.disabled ? 'Disabled' : 'Active'), endOf(key), now);
+}
+
+/** Whether a key is a session of the console or of the command line. */
+export function isSession(key: OwnedAccessKey): boolean {
+  return key.status?.session !== undefined || key.metadata?.labels?.['platform.sh/session'] !== undefined;
+}
 
 /** When a key ends by its time-to-live, in milliseconds; undefined if it does not. */
 export function endOf(key: OwnedAccessKey): number | undefined {

@@ -1,5 +1,6 @@
 // The rows of one list: pages and watch events merged, sorted and filtered. It runs in a page or in a worker.
 import { parseDuration } from './format';
+import { timeOf } from './key-columns';
 
 /** One row of a server-side Table, without what the console does not show. */
 export interface Row {
@@ -46,7 +47,16 @@ export interface View {
   /** Each word must occur in a cell, in upper or lower case. */
   search: string;
   /** A cell that must have exactly one of these texts. */
-  only?: { column: string; values: string[] } | undefined;
+  only?: Choice | undefined;
+  /** A cell that must have none of these texts. */
+  except?: Choice | undefined;
+  /** A cell whose time must be in this range, in milliseconds. */
+  within?: { column: string; from: number; to: number } | undefined;
+}
+
+export interface Choice {
+  column: string;
+  values: string[];
 }
 
 export const keyOf = (name: string, namespace: string): string => (namespace ? `${namespace}/${name}` : name);
@@ -158,12 +168,19 @@ export class RowStore {
   }
 
   #filter(rows: Row[]): Row[] {
-    const { search, only } = this.#view;
+    const { search, only, except, within } = this.#view;
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);
-    const at = only ? this.columns.findIndex((column) => column.name === only.column) : -1;
-    if (words.length === 0 && !only) return rows;
+    if (words.length === 0 && !only && !except && !within) return rows;
+    const cellOf = ({ column }: { column: string }): ((row: Row) => Cell) => {
+      const at = this.columns.findIndex(({ name }) => name === column);
+      return (row) => row.cells[at] ?? '';
+    };
+    const [chosen, excepted, timed] = [only && cellOf(only), except && cellOf(except), within && cellOf(within)];
     return rows.filter((row) => {
-      if (only && !only.values.includes(String(row.cells[at] ?? ''))) return false;
+      if (only && chosen && !only.values.includes(String(chosen(row)))) return false;
+      if (except && excepted && except.values.includes(String(excepted(row)))) return false;
+      const time = timed && timeOf(timed(row));
+      if (within && (time === undefined || time < within.from || time >= within.to)) return false;
       if (words.length === 0) return true;
       const text = `${row.key} ${row.cells.join(' ')}`.toLowerCase();
       return words.every((word) => text.includes(word));
@@ -174,8 +191,18 @@ export class RowStore {
     if (sort === 'Age') return (a, b) => (a.created < b.created ? 1 : a.created > b.created ? -1 : 0);
     if (sort === 'Namespace') return (a, b) => collator.compare(a.namespace, b.namespace);
     const at = this.columns.findIndex((column) => column.name === sort);
-    return (a, b) => compareCells(a.cells[at], b.cells[at]);
+    // As an age: the latest use comes first, whether the server sends times or durations.
+    const direction = sort === 'Last Used' ? -1 : 1;
+    return (a, b) => compareTimes(a.cells[at], b.cells[at], direction) ?? compareCells(a.cells[at], b.cells[at]);
   }
+}
+
+/** Orders times; a cell without one comes last. Undefined if neither has one. */
+export function compareTimes(a: Cell | undefined, b: Cell | undefined, direction: 1 | -1): number | undefined {
+  const [left, right] = [timeOf(a), timeOf(b)];
+  if (left === undefined && right === undefined) return undefined;
+  if (left === undefined || right === undefined) return left === undefined ? 1 : -1;
+  return (left - right) * direction;
 }
 
 /** Orders numbers by value, durations by length and everything else as text; empty cells come last. */

@@ -2,6 +2,7 @@
 // in a worker for long ones, so that no list of any length stops the page.
 import { TABLE_TYPE, get, withQuery } from './api';
 import { failureOf, type Failure } from './failure';
+import { withKeyColumns } from './key-columns';
 import { RowStore, columnsOf, rowsOf, type Column, type Row, type Table, type View } from './row-store';
 import { watch, type WatchState } from './watch';
 
@@ -21,6 +22,7 @@ export interface Source {
 
 /** Where a list goes on that another engine began. */
 export interface Start {
+  /** The columns of the server. */
   columns: Column[];
   rows: Row[];
   next: string;
@@ -57,6 +59,7 @@ export class TableEngine {
   readonly #source: Source;
   readonly #events: EngineEvents;
   readonly #stop = new AbortController();
+  #adapt: (row: Row) => Row = (row) => row;
   #endWatch: () => void = () => {};
   #window: Window = { from: 0, to: 60 };
   #more = true;
@@ -74,13 +77,12 @@ export class TableEngine {
     const table = await this.#page(FIRST_PAGE, undefined, false);
     const version = table.metadata?.resourceVersion ?? '';
     const next = table.metadata?.continue ?? '';
-    const rows = rowsOf(table);
-    this.#store.columns = columnsOf(table);
-    this.#store.addPage(rows);
+    const [columns, rows] = [columnsOf(table), rowsOf(table)];
+    this.#begin(columns, rows);
     this.#more = next !== '';
     if (next) {
       this.#paint();
-      return { columns: this.#store.columns, rows, next, version };
+      return { columns, rows, next, version };
     }
     this.#finish(version);
     return undefined;
@@ -88,8 +90,7 @@ export class TableEngine {
 
   /** Goes on where another engine stopped. */
   async resume(start: Start): Promise<void> {
-    this.#store.columns = start.columns;
-    this.#store.addPage(start.rows);
+    this.#begin(start.columns, start.rows);
     this.#follow(start.version);
     try {
       await this.#rest(start.next);
@@ -114,6 +115,13 @@ export class TableEngine {
     this.#endWatch();
   }
 
+  #begin(columns: Column[], rows: Row[]): void {
+    const { columns: shown, adapt } = withKeyColumns(columns);
+    this.#store.columns = shown;
+    this.#adapt = adapt;
+    this.#store.addPage(rows.map(adapt));
+  }
+
   #page(limit: number, next: string | undefined, background: boolean): Promise<Table> {
     const path = withQuery(this.#source.path, { ...this.#source.query, limit, continue: next });
     return get<Table>(path, { accept: TABLE_TYPE, signal: this.#stop.signal, background });
@@ -123,7 +131,7 @@ export class TableEngine {
     let next = first;
     while (next) {
       const table = await this.#page(NEXT_PAGE, next, true);
-      this.#store.addPage(rowsOf(table));
+      this.#store.addPage(rowsOf(table).map(this.#adapt));
       next = table.metadata?.continue ?? '';
       this.#soon(LOADING_INTERVAL);
     }
@@ -156,7 +164,7 @@ export class TableEngine {
   }
 
   #hear(type: string, table: Table): void {
-    for (const row of rowsOf(table)) this.#store.apply(type, row);
+    for (const row of rowsOf(table)) this.#store.apply(type, this.#adapt(row));
     const now = Date.now();
     this.#recent = this.#recent.filter((at) => now - at < 1000);
     this.#recent.push(now);
@@ -175,7 +183,7 @@ export class TableEngine {
       do {
         const table = await this.#page(NEXT_PAGE, next || undefined, true);
         version ||= table.metadata?.resourceVersion ?? '';
-        for (const row of rowsOf(table)) rows.push(row);
+        for (const row of rowsOf(table)) rows.push(this.#adapt(row));
         next = table.metadata?.continue ?? '';
       } while (next);
       this.#store.replace(rows);

@@ -75,6 +75,12 @@ async fn buttons() {
     browser::check(&Server::start().await, "buttons.py").await;
 }
 
+/// Actions that stop the work of people, and what the page says before it sends them.
+#[tokio::test]
+async fn stopped_work() {
+    browser::check(&Server::start().await, "stops.py").await;
+}
+
 /// The scope editor and the migration wizard: their previews match the later results.
 #[tokio::test]
 async fn previews() {

@@ -1,0 +1,149 @@
+// What stops when an access key, its owner or its maker is disabled or deleted.
+import { get, review, withQuery, METADATA_LIST_TYPE } from './api';
+import { isSession, stateOf } from './keys';
+import { ACCESS_KEYS, collectionPath, objectPath, type Kind } from './kinds';
+import type { ObjectMeta, OwnedAccessKey, ResourceAccessReview, ReviewedSubject } from './types';
+
+/** An object that is disabled or deleted. */
+export interface Target {
+  name: string;
+  uid: string | undefined;
+}
+
+/** The part that the console knows about the keys of the server. */
+export interface KnownKeys {
+  keys: OwnedAccessKey[];
+  /** Whether `keys` has every key. */
+  isWhole: boolean;
+}
+
+/** Who has every permission, as the server tells it. */
+export interface Administrators {
+  subjects: ReviewedSubject[];
+  /** The names of the keys that are sessions. They end by themselves. */
+  sessions: Set<string>;
+}
+
+export interface Stops {
+  /** The keys that stop with the targets, without the targets. */
+  keys: number;
+  sessions: number;
+  /** Whether there may be more of both. */
+  isAtLeast: boolean;
+  /** Whether the session of this page is one of them. */
+  endsSession: boolean;
+  /** Whether no key with every permission is left; undefined if that is not known. */
+  isLastWay: boolean | undefined;
+}
+
+const PAGE = 500;
+/** The keys that are read at most, to count those that stop. */
+const MOST_KEYS = 2000;
+
+const nameOf = (key: OwnedAccessKey): string => key.metadata?.name ?? '';
+
+/** Whether a key belongs to a target by itself, and not by another key. */
+function belongsTo(kind: Kind, key: OwnedAccessKey, { name, uid }: Target): boolean {
+  switch (kind.kind) {
+    case 'OwnedAccessKey':
+      return nameOf(key) === name;
+    case 'User':
+      return key.spec?.user === name;
+    case 'Team':
+      return key.spec?.team === name;
+    case 'Connector':
+      return key.status?.login?.connector === name;
+    default:
+      return key.status?.workload !== undefined && (uid ? key.status.workload.uid === uid : key.status.workload.identity === name);
+  }
+}
+
+/** The keys that stop with the targets: those that belong to one, and those that they made, and so on. */
+export function stoppingKeys(kind: Kind, targets: Target[], keys: OwnedAccessKey[]): OwnedAccessKey[] {
+  const found = new Map<string, OwnedAccessKey>();
+  let added = keys.filter((key) => targets.some((target) => belongsTo(kind, key, target)));
+  while (added.length > 0) {
+    for (const key of added) found.set(nameOf(key), key);
+    const uids = new Set(added.map((key) => key.metadata?.uid ?? ''));
+    added = keys.filter((key) => !found.has(nameOf(key)) && [key.status?.maker?.uid, key.status?.parentUid].some((uid) => uid && uids.has(uid)));
+  }
+  return [...found.values()];
+}
+
+/** Whether the keys that stop are all that have every permission. */
+export function isLastWay(kind: Kind, targets: Target[], stopping: Set<string>, { subjects, sessions }: Administrators): boolean {
+  const named = (type: string) => subjects.filter((subject) => subject.kind === type).map((subject) => subject.name ?? '');
+  const keys = named('AccessKey').filter((name) => !sessions.has(name));
+  const lost = (name: string): boolean => stopping.has(name);
+  if (kind.kind === 'Team' && targets.some(({ name }) => named('Team').includes(name))) {
+    // Its members lose the permission, and the server alone knows who keeps it by another role.
+    const others = subjects.filter((subject) => subject.kind !== 'AccessKey' && !(subject.kind === 'Team' && targets.some(({ name }) => name === subject.name)));
+    if (others.length === 0) return true;
+  }
+  const isAffected = named('AccessKey').some(lost);
+  return isAffected && keys.every(lost);
+}
+
+interface List<T> {
+  metadata?: { continue?: string };
+  items?: T[];
+}
+
+async function readKeys(): Promise<KnownKeys> {
+  const keys: OwnedAccessKey[] = [];
+  let next: string | undefined;
+  do {
+    const path = withQuery(collectionPath(ACCESS_KEYS), { limit: PAGE, continue: next });
+    const list: List<OwnedAccessKey> = await get(path, { background: true });
+    keys.push(...(list.items ?? []));
+    next = list.metadata?.continue;
+  } while (next && keys.length < MOST_KEYS);
+  return { keys, isWhole: !next };
+}
+
+/** The keys of owners, which the server lists apart; none if the caller may not read them. */
+async function keysOf(kind: Kind, targets: Target[]): Promise<OwnedAccessKey[] | undefined> {
+  if (kind.kind !== 'User' && kind.kind !== 'Team') return [];
+  const lists = await Promise.all(targets.map(({ name }) => get<List<OwnedAccessKey>>(`${objectPath(kind, name)}/accesskeys`, { background: true }).catch(() => undefined)));
+  return lists.includes(undefined) ? undefined : lists.flatMap((list) => list?.items ?? []);
+}
+
+async function readAdministrators(): Promise<Administrators | undefined> {
+  try {
+    const every = { verb: '*', group: '*', resource: '*' };
+    const path = withQuery(collectionPath(ACCESS_KEYS), { labelSelector: 'platform.sh/session' });
+    const [answer, sessions] = await Promise.all([
+      review<ResourceAccessReview>('resourceaccessreviews', 'ResourceAccessReview', every, { background: true }),
+      get<List<{ metadata?: ObjectMeta }>>(path, { accept: METADATA_LIST_TYPE, background: true }),
+    ]);
+    if (answer.status?.complete === false) return undefined;
+    return { subjects: answer.status?.subjects ?? [], sessions: new Set((sessions.items ?? []).map((item) => item.metadata?.name ?? '')) };
+  } catch {
+    // The caller may not ask who is an administrator.
+    return undefined;
+  }
+}
+
+/** Puts together what is known. `session` is the name of the key of this page. */
+export function stopsOf(kind: Kind, targets: Target[], known: KnownKeys, administrators: Administrators | undefined, session: string, now: number): Stops {
+  const stopping = stoppingKeys(kind, targets, known.keys);
+  const names = new Set(stopping.map(nameOf));
+  const alive = stopping.filter((key) => stateOf(key, now) === 'Active' && !key.status?.session?.loginCode);
+  const others = kind.kind === 'OwnedAccessKey' ? alive.filter((key) => !targets.some(({ name }) => name === nameOf(key))) : alive;
+  const sessions = others.filter(isSession).length;
+  return {
+    keys: others.length - sessions,
+    sessions,
+    isAtLeast: !known.isWhole,
+    endsSession: names.has(session),
+    isLastWay: administrators && isLastWay(kind, targets, names, administrators),
+  };
+}
+
+/** Asks the server what stops with the targets. */
+export async function askStops(kind: Kind, targets: Target[], session: string): Promise<Stops> {
+  const [all, owned, administrators] = await Promise.all([readKeys(), keysOf(kind, targets), readAdministrators()]);
+  const known = new Map([...all.keys, ...(owned ?? [])].map((key) => [nameOf(key), key]));
+  const isWhole = all.isWhole && owned !== undefined;
+  return stopsOf(kind, targets, { keys: [...known.values()], isWhole }, administrators, session, Date.now());
+}

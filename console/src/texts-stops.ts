@@ -1,0 +1,18 @@
+// The texts about what stops when objects are disabled or deleted. The first load does not need them.
+
+const many = (count: number, one: string): string => `${count} ${one}${count === 1 ? '' : 's'}`;
+
+export const stopTexts = {
+  asking: 'Counting what stops…',
+  unknown: 'What stops is not known:',
+  stops: (keys: number, sessions: number, isAtLeast: boolean, isKey: boolean) =>
+    `${isAtLeast ? 'At least ' : ''}${many(keys, isKey ? 'other access key' : 'access key')} and ${many(sessions, 'session')} stop at once.`,
+  ownSession: 'Your own session is one of them: this page logs you out.',
+  lastWay: 'This is the last way in: no other access key with every permission is left.',
+  maybeLastWay: 'This may be your last way in. Check that you have another one.',
+  otherWay: 'I have another way in',
+  disableTitle: (kind: string) => `Disable ${kind.toLowerCase()}`,
+  disableText: 'This disables',
+  /** What is typed before several objects are deleted. */
+  many: (count: number) => `delete ${count}`,
+};

@@ -1,0 +1,81 @@
+import { describe, expect, it } from 'vitest';
+import { ACCESS_KEYS, CONNECTORS, TEAMS, USERS } from '../src/lib/kinds';
+import { isLastWay, stoppingKeys, stopsOf, type Administrators } from '../src/lib/stops';
+import type { OwnedAccessKey } from '../src/lib/types';
+
+const NOW = Date.parse('2026-03-01T00:00:00Z');
+
+function key(name: string, spec: OwnedAccessKey['spec'], status: OwnedAccessKey['status'] = {}): OwnedAccessKey {
+  return { metadata: { name, uid: `uid-${name}`, creationTimestamp: '2026-02-28T00:00:00Z' }, spec: spec ?? {}, status };
+}
+
+const made = (by: string) => ({ maker: { name: by, uid: `uid-${by}` } });
+const KEYS = [
+  key('laptop', { user: 'ada' }),
+  key('session', { user: 'ada' }, { ...made('laptop'), session: {} }),
+  key('made', { user: 'ada' }, made('session')),
+  key('ci', { team: 'shop' }, { login: { connector: 'corp' } }),
+  key('old', { user: 'ada', ttl: 60 }),
+  key('off', { user: 'ada', disabled: true }),
+  key('other', { user: 'grace' }, { parentUid: 'uid-laptop' }),
+];
+const whole = { keys: KEYS, isWhole: true };
+const target = (name: string) => [{ name, uid: `uid-${name}` }];
+const administrators = (subjects: Record<string, string[]>, sessions: string[] = []): Administrators => ({
+  subjects: Object.entries(subjects).flatMap(([kind, names]) => names.map((name) => ({ kind, name }))),
+  sessions: new Set(sessions),
+});
+
+describe('stoppingKeys', () => {
+  const names = (...args: Parameters<typeof stoppingKeys>) => stoppingKeys(...args).map((each) => each.metadata?.name).sort();
+
+  it('follows the keys that a key made, and those that have it as a parent', () => {
+    expect(names(ACCESS_KEYS, target('laptop'), KEYS)).toEqual(['laptop', 'made', 'other', 'session']);
+    expect(names(ACCESS_KEYS, target('made'), KEYS)).toEqual(['made']);
+  });
+
+  it('knows the keys of owners and of connectors', () => {
+    expect(names(TEAMS, target('shop'), KEYS)).toEqual(['ci']);
+    expect(names(CONNECTORS, target('corp'), KEYS)).toEqual(['ci']);
+    expect(names(USERS, target('ada'), KEYS)).toEqual(['laptop', 'made', 'off', 'old', 'other', 'session']);
+  });
+});
+
+describe('stopsOf', () => {
+  it('counts the keys that give access now, without the key itself', () => {
+    expect(stopsOf(ACCESS_KEYS, target('laptop'), whole, undefined, '', NOW)).toMatchObject({ keys: 2, sessions: 1, isAtLeast: false });
+    expect(stopsOf(USERS, target('ada'), whole, undefined, '', NOW)).toMatchObject({ keys: 3, sessions: 1 });
+    expect(stopsOf(USERS, target('ada'), { keys: KEYS, isWhole: false }, undefined, '', NOW).isAtLeast).toBe(true);
+  });
+
+  it('sees that the session of the page ends with the key that began it', () => {
+    expect(stopsOf(ACCESS_KEYS, target('laptop'), whole, undefined, 'session', NOW).endsSession).toBe(true);
+    expect(stopsOf(ACCESS_KEYS, target('ci'), whole, undefined, 'session', NOW).endsSession).toBe(false);
+  });
+});
+
+describe('isLastWay', () => {
+  const last = (keys: string[], stopping: string[], sessions: string[] = []) =>
+    isLastWay(ACCESS_KEYS, [], new Set(stopping), administrators({ AccessKey: keys }, sessions));
+
+  it('is so if every key with every permission stops', () => {
+    expect(last(['laptop'], ['laptop'])).toBe(true);
+    expect(last(['laptop', 'spare'], ['laptop'])).toBe(false);
+    expect(last(['laptop'], ['ci'])).toBe(false);
+  });
+
+  it('takes no session for a way in', () => {
+    expect(last(['laptop', 'session'], ['laptop'], ['session'])).toBe(true);
+  });
+
+  it('is so for a team by which alone its members have every permission', () => {
+    const by = (subjects: Record<string, string[]>) => isLastWay(TEAMS, target('ops'), new Set(), administrators({ AccessKey: ['laptop'], ...subjects }));
+    expect(by({ Team: ['ops'] })).toBe(true);
+    expect(by({ Team: ['ops'], User: ['ada'] })).toBe(false);
+    expect(by({ User: ['ada'] })).toBe(false);
+  });
+
+  it('is not known without the administrators', () => {
+    expect(stopsOf(ACCESS_KEYS, target('laptop'), whole, undefined, '', NOW).isLastWay).toBeUndefined();
+  });
+});
