@@ -24,7 +24,9 @@ export const objectTexts = {
     saved: (name: string) => `${name} was saved.`,
   },
   key: {
-    state: 'State',
+    none: 'No access keys.',
+    leftOf: (left: string, whole: string) => `${left} left of ${whole}`,
+    ended: 'The lifetime has ended.',
     life: 'Lifetime',
     lastUse: 'Last use',
     counts: 'Counts from',

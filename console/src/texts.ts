@@ -74,6 +74,7 @@ export const texts = {
       const base = isFiltered ? `${found} of ${loaded}` : loaded;
       return more ? `${base} loaded, more to come` : base;
     },
+    atLeast: (count: string) => `at least ${count}`,
     noMatch: 'No row matches the search.',
     clear: 'Clear the search',
     sortBy: (column: string) => `Sort by ${column}`,
@@ -172,14 +173,22 @@ export const texts = {
   never: 'never',
   columns: {
     'Display Name': 'Title',
-    'TTL Seconds': 'Life',
-    'Last Activity': 'Last use',
+    Status: 'Status',
+    Expires: 'Expires',
+    'Last Used': 'Last used',
   } as Record<string, string>,
   life: {
-    endless: 'No end',
-    ended: (ago: string) => `Ended ${ago} ago`,
-    left: (left: string) => `${left} left`,
+    endless: 'never',
+    ended: (ago: string) => `${ago} ago`,
+    left: (left: string) => `in ${left}`,
   },
+  /** What the states of access keys mean. */
+  states: {
+    Expired: 'The lifetime of the key has ended.',
+    Disabled: 'The key is disabled.',
+    OwnerDisabled: 'The owner of the key is disabled.',
+    MakerEnded: 'A key or workload that this key depends on gives no access any more.',
+  } as Record<string, string>,
   create: {
     SharedSecret: 'New secret',
     ProjectSecret: 'New secret',

@@ -5,7 +5,7 @@ export interface ColumnShown {
   /** The name of the column in the server's Table. */
   name: string;
   /** How the cell is drawn. */
-  as?: 'status' | 'enabled' | 'condition' | 'owner' | 'number' | 'muted' | 'life' | 'namespace';
+  as?: 'status' | 'enabled' | 'condition' | 'owner' | 'number' | 'muted' | 'state' | 'end' | 'use' | 'namespace';
   /** 1 stays on every screen, 2 needs a medium one, 3 a wide one. */
   room?: 1 | 2 | 3;
 }
@@ -72,11 +72,11 @@ export const ACCESS_KEYS = kind('ownedaccesskeys', 'OwnedAccessKey', {
   hasOwner: false,
   columns: [
     { name: 'Name' },
-    TITLE,
-    { name: 'Enabled', as: 'enabled', room: 1 },
+    { name: 'Status', as: 'state', room: 1 },
+    { name: 'Expires', as: 'end', room: 1 },
+    { name: 'Last Used', as: 'use', room: 2 },
     OWNER,
-    { name: 'TTL Seconds', as: 'life', room: 2 },
-    { name: 'Last Activity', as: 'muted', room: 2 },
+    TITLE,
     { name: 'Age', as: 'muted', room: 3 },
   ],
 });
