@@ -31,6 +31,7 @@ export const texts = {
     namespace: 'Namespace',
     allNamespaces: 'All namespaces',
     projectNamespace: (project: string, namespace: string) => `Project ${project} (${namespace})`,
+    someProjects: (count: number) => `The first ${count} projects. The page of a project leads to its lists.`,
     account: 'Account',
     signedInAs: 'Signed in as',
     theme: 'Theme',

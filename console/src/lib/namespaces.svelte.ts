@@ -11,8 +11,13 @@ export interface Place {
   project: string;
 }
 
+/** The projects whose names are read. */
+export const MOST_PROJECTS = 500;
+
 class Namespaces {
   projects: string[] = $state.raw([]);
+  /** Whether there are more projects than those that are known. */
+  isPartial = $state(false);
 
   /** The namespace in the URL; empty for all. */
   get chosen(): string {
@@ -37,11 +42,12 @@ class Namespaces {
   }
 
   async load(): Promise<void> {
-    const path = withQuery(collectionPath(PROJECTS), { limit: 500 });
-    const list = await get<{ items?: { metadata?: ObjectMeta }[] }>(path, {
+    const path = withQuery(collectionPath(PROJECTS), { limit: MOST_PROJECTS });
+    const list = await get<{ metadata?: { continue?: string }; items?: { metadata?: ObjectMeta }[] }>(path, {
       accept: METADATA_LIST_TYPE,
       background: true,
     });
+    this.isPartial = !!list.metadata?.continue;
     this.projects = (list.items ?? []).flatMap((item) => (item.metadata?.name ? [item.metadata.name] : []));
   }
 }

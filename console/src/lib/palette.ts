@@ -1,5 +1,5 @@
 // What the command palette finds.
-import { TABLE_TYPE, get, withQuery } from './api';
+import { ApiError, TABLE_TYPE, get, withQuery } from './api';
 import {
   ACCESS_KEYS,
   CLUSTERS,
@@ -24,6 +24,7 @@ export interface PaletteItem {
   hint: string;
   /** Where it leads, or else what it does. */
   path?: string;
+  query?: Record<string, string>;
   run?: () => void;
 }
 
@@ -41,27 +42,48 @@ const SEARCHED: Kind[] = [
   TRUSTED_ISSUERS,
   WORKLOAD_IDENTITIES,
 ];
-const EACH = 200;
+/** The objects of each kind that the palette knows. The page of the list searches all of them. */
+export const EACH = 200;
+
+/** What the palette has read of one kind. */
+export interface Found {
+  kind: Kind;
+  items: PaletteItem[];
+  state: 'loading' | 'whole' | 'first' | 'failed';
+}
+
+async function read(kind: Kind): Promise<Found> {
+  try {
+    const path = withQuery(collectionPath(kind), { limit: EACH });
+    const table = await get<Table>(path, { accept: TABLE_TYPE, background: true });
+    const items = rowsOf(table).map((row) => ({ title: row.key, hint: kind.kind, path: pagePath(kind, row.name, row.namespace) }));
+    return { kind, items, state: table.metadata?.continue ? 'first' : 'whole' };
+  } catch (cause) {
+    // A caller who may not list a kind has no objects of it.
+    const isDenied = cause instanceof ApiError && (cause.code === 403 || cause.code === 404);
+    return { kind, items: [], state: isDenied ? 'whole' : 'failed' };
+  }
+}
 
 /** Finds the first objects of each kind, and reports after each answer. */
-export async function loadObjects(report: (items: PaletteItem[]) => void): Promise<void> {
-  const lists: PaletteItem[][] = SEARCHED.map(() => []);
+export async function loadObjects(report: (found: Found[]) => void): Promise<void> {
+  let found: Found[] = SEARCHED.map((kind) => ({ kind, items: [], state: 'loading' }));
   await Promise.all(
-    SEARCHED.map(async (kind, index) => {
-      try {
-        const path = withQuery(collectionPath(kind), { limit: EACH });
-        const table = await get<Table>(path, { accept: TABLE_TYPE, background: true });
-        lists[index] = rowsOf(table).map((row) => ({
-          title: row.key,
-          hint: kind.kind,
-          path: pagePath(kind, row.name, row.namespace),
-        }));
-        report(lists.flat());
-      } catch {
-        // A kind that the caller may not list has no items.
-      }
+    SEARCHED.map(async (kind) => {
+      const answer = await read(kind);
+      found = found.map((each) => (each.kind === kind ? answer : each));
+      report(found);
     }),
   );
+}
+
+/** The lists that search what the palette has not read. */
+export function listsFor(found: Found[], typed: string, title: (kind: Kind, typed: string) => string, hint: string): PaletteItem[] {
+  const wanted = typed.trim();
+  if (!wanted) return [];
+  return found
+    .filter(({ state }) => state === 'first' || state === 'failed')
+    .map(({ kind }) => ({ title: title(kind, wanted), hint, path: kind.route, query: { q: wanted, ...(kind === ACCESS_KEYS ? { of: 'all' } : {}) } }));
 }
 
 /** How well a text fits: lower is better, undefined not at all. Letters match in their order. */

@@ -17,9 +17,25 @@ export async function namesOf(kind: Kind, namespace?: string): Promise<string[]>
   }
 }
 
+/** How many objects of a kind there are, as far as the caller may see them; undefined if the caller may not list them. */
+export async function countOf(kind: Kind, namespace: string): Promise<number | undefined> {
+  try {
+    const path = withQuery(collectionPath(kind, namespace), { limit: 1 });
+    const list = await get<{ metadata?: { remainingItemCount?: number }; items?: unknown[] }>(path, { accept: METADATA_LIST_TYPE, background: true });
+    return (list.items ?? []).length + (list.metadata?.remainingItemCount ?? 0);
+  } catch {
+    return undefined;
+  }
+}
+
 class People {
   users: string[] = $state.raw([]);
   teams: string[] = $state.raw([]);
+
+  /** Whether there are more than those that are known. */
+  get isPartial(): boolean {
+    return this.users.length >= MOST || this.teams.length >= MOST;
+  }
 
   async load(): Promise<void> {
     [this.users, this.teams] = await Promise.all([namesOf(USERS), namesOf(TEAMS)]);

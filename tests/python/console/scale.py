@@ -148,4 +148,20 @@ def new_rows_and_search(bench, page):
     expect(page.locator(".count")).to_contain_text("1 of")
 
 
-run(a_long_list)
+def the_palette_says_what_it_has_not_searched(bench):
+    """The overview counts everything, and the palette leads to the list that has the rest."""
+    page = bench.logged_in()
+    card = page.locator("section.card").filter(has=page.get_by_role("heading", name="My shared secrets"))
+    expect(card).to_contain_text(f"{COUNT + 1:,}")
+    last = name(COUNT - 1)
+    page.keyboard.press("Control+k")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("combobox").fill(last)
+    expect(dialog.get_by_role("option")).to_have_count(1)
+    expect(dialog.get_by_text("Searched the first 200 of each of these: shared secrets")).to_be_visible()
+    dialog.get_by_role("option", name=f"Search all shared secrets for “{last}”").click()
+    expect(page.get_by_role("link", name=last)).to_be_visible()
+    expect(page.locator("[data-row]")).to_have_count(1)
+
+
+run(a_long_list, the_palette_says_what_it_has_not_searched)
