@@ -123,6 +123,8 @@ export const texts = {
     auditId: 'Audit-Id',
     causes: 'Causes',
     gone: 'This object was deleted.',
+    away: 'The server cannot be reached',
+    awayPart: 'The server cannot be reached. This opens as soon as it is back.',
     stale: 'The server has a newer console. Reload to go on.',
     reload: 'Reload',
   },

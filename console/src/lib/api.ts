@@ -1,4 +1,5 @@
 // Requests to the server. The session cookie authenticates them; the console never holds a key.
+import { UNREACHABLE } from './retry';
 import type { Status, StatusCause } from './types';
 
 /** The base path of the management API. */
@@ -118,7 +119,7 @@ export async function send(method: string, path: string, options: RequestOptions
     });
   } catch (cause) {
     if ((cause as Error).name === 'AbortError') throw cause;
-    throw new ApiError(0, 'the server cannot be reached', { reason: 'Unreachable' });
+    throw new ApiError(0, 'the server cannot be reached', { reason: UNREACHABLE });
   }
   if (response.ok) {
     onUse(options.background ?? false);

@@ -18,11 +18,17 @@ export class LiveList<T extends { metadata?: ObjectMeta }> {
   #endWatch: () => void = () => {};
   #stop = new AbortController();
   #known = new Map<string, T>();
+  #opened = '';
 
+  /** Loads a list. If it is the same one again, what is on the screen stays until the answer. */
   open(path: string, query: Record<string, string | undefined> = {}): void {
     this.close();
-    this.failure = undefined;
-    this.ready = false;
+    const asked = withQuery(path, query);
+    if (asked !== this.#opened) {
+      this.failure = undefined;
+      this.ready = false;
+    }
+    this.#opened = asked;
     this.#stop = new AbortController();
     void this.#load(path, query);
   }
@@ -38,6 +44,7 @@ export class LiveList<T extends { metadata?: ObjectMeta }> {
       const list = await get<List<T>>(withQuery(path, query), { signal, background: true });
       this.#known = new Map((list.items ?? []).map((item) => [item.metadata?.uid ?? '', item]));
       this.#show();
+      this.failure = undefined;
       this.ready = true;
       this.#endWatch = watch({
         path,

@@ -1,6 +1,7 @@
 // One object on the screen. A watch of its metadata says when to read it again, so that no value of a secret travels.
-import { ApiError, METADATA_LIST_TYPE, METADATA_TYPE, get, reportUnauthorized, withQuery } from './api';
+import { METADATA_LIST_TYPE, METADATA_TYPE, get, reportUnauthorized, withQuery } from './api';
 import { failureOf, type Failure } from './failure';
+import { isTemporary, waitFor } from './retry';
 import type { ObjectMeta } from './types';
 import { watch, type WatchState } from './watch';
 
@@ -11,6 +12,9 @@ interface Target {
   collection: string;
   name: string;
 }
+
+/** `later`: the object on the screen is an old one, and reading it may succeed later. */
+type Outcome = 'loaded' | 'failed' | 'later';
 
 export class LiveObject<T extends { metadata?: ObjectMeta }> {
   value: T | undefined = $state.raw(undefined);
@@ -23,11 +27,14 @@ export class LiveObject<T extends { metadata?: ObjectMeta }> {
   #endWatch: () => void = () => {};
   #stop = new AbortController();
 
+  /** Shows an object. If it is the same one again, what is on the screen stays until the answer. */
   open(target: Target): void {
     this.close();
+    if (JSON.stringify(target) !== JSON.stringify(this.#target)) {
+      this.value = undefined;
+      this.failure = undefined;
+    }
     this.#target = target;
-    this.value = undefined;
-    this.failure = undefined;
     this.isGone = false;
     this.#stop = new AbortController();
     void this.#start(false);
@@ -39,23 +46,25 @@ export class LiveObject<T extends { metadata?: ObjectMeta }> {
     this.#stop.abort();
   }
 
-  /** Reads the object again. */
-  async refresh(): Promise<void> {
-    await this.#load(true);
+  /** Reads the object again after a change. A server that is away must not leave the old object on the screen. */
+  async #reload(): Promise<void> {
+    const { signal } = this.#stop;
+    for (let attempt = 0; (await this.#load(true)) === 'later' && !signal.aborted; attempt++) await waitFor(attempt, signal);
   }
 
-  async #load(background: boolean): Promise<boolean> {
+  async #load(background: boolean): Promise<Outcome> {
     const { signal } = this.#stop;
-    if (!this.#target) return false;
+    if (!this.#target) return 'failed';
     try {
       this.value = await get<T>(this.#target.read, { signal, background });
       this.failure = undefined;
-      return true;
+      return 'loaded';
     } catch (cause) {
-      if (signal.aborted) return false;
-      if (this.value && (cause as ApiError).code === 404) this.isGone = true;
-      else if (!this.value || (cause as ApiError).code === 403) this.failure = failureOf(cause);
-      return false;
+      if (signal.aborted) return 'failed';
+      const failure = failureOf(cause);
+      if (this.value && failure.code === 404) this.isGone = true;
+      else if (!this.value || failure.code === 403) this.failure = failure;
+      return this.value && isTemporary(failure) ? 'later' : 'failed';
     }
   }
 
@@ -63,15 +72,22 @@ export class LiveObject<T extends { metadata?: ObjectMeta }> {
    * Reads the object and the version to watch from. The object's own version is too old for that, if the object has
    * not changed for long: the history would no longer have it.
    */
-  async #start(background: boolean): Promise<void> {
-    const [loaded, list] = await Promise.all([this.#load(background), this.#version()]);
-    if (!loaded) this.state = 'ended';
-    if (!loaded || !list) return;
-    if (Number(list.changed) > Number(this.value?.metadata?.resourceVersion)) await this.#load(true);
+  async #start(background: boolean, attempt = 0): Promise<void> {
+    const { signal } = this.#stop;
+    const [outcome, list] = await Promise.all([this.#load(background), this.#version()]);
+    if (signal.aborted) return;
+    if (outcome === 'failed') this.state = 'ended';
+    if (outcome === 'later' || (outcome === 'loaded' && list === 'later')) {
+      this.state = 'connecting';
+      await waitFor(attempt, signal);
+      return this.#start(true, attempt + 1);
+    }
+    if (outcome !== 'loaded' || !list || list === 'later') return;
+    if (Number(list.changed) > Number(this.value?.metadata?.resourceVersion)) await this.#reload();
     this.#follow(list.version);
   }
 
-  async #version(): Promise<{ version: string; changed: string } | undefined> {
+  async #version(): Promise<{ version: string; changed: string } | 'later' | undefined> {
     const target = this.#target;
     if (!target) return undefined;
     try {
@@ -82,7 +98,8 @@ export class LiveObject<T extends { metadata?: ObjectMeta }> {
         signal: this.#stop.signal,
       });
       return { version: list.metadata?.resourceVersion ?? '', changed: list.items?.[0]?.metadata?.resourceVersion ?? '0' };
-    } catch {
+    } catch (cause) {
+      if (isTemporary(failureOf(cause))) return 'later';
       this.state = 'ended';
       return undefined;
     }
@@ -100,7 +117,7 @@ export class LiveObject<T extends { metadata?: ObjectMeta }> {
         if (type === 'DELETED') this.isGone = true;
         else {
           this.isGone = false;
-          void this.#load(true);
+          void this.#reload();
         }
       },
       onState: (state) => (this.state = state),

@@ -27,17 +27,22 @@ export class LiveTable {
   /** Whether the first page has arrived. */
   ready = $state(false);
 
+  #opened = '';
   #engine: TableEngine | undefined;
   #worker: Worker | undefined;
   #view: View = { sort: '', descending: false, search: '' };
   #window: Window = { from: 0, to: 60 };
 
-  /** Loads a list, instead of the one before. */
+  /** Loads a list, instead of the one before. If it is the same one again, its rows stay until the answer. */
   open(source: Source): void {
     this.close();
-    this.snapshot = EMPTY;
-    this.failure = undefined;
-    this.ready = false;
+    const asked = JSON.stringify(source);
+    if (asked !== this.#opened) {
+      this.snapshot = EMPTY;
+      this.failure = undefined;
+      this.ready = false;
+    }
+    this.#opened = asked;
     const engine = new TableEngine(source, {
       onSnapshot: (snapshot) => this.#take(engine, snapshot),
       onFailure: (failure) => (this.failure = failure),
@@ -82,6 +87,7 @@ export class LiveTable {
   #take(engine: TableEngine, snapshot: Snapshot): void {
     if (this.#engine !== engine || snapshot.columns.length === 0) return;
     this.snapshot = snapshot;
+    this.failure = undefined;
     this.ready = true;
   }
 

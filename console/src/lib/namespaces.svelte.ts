@@ -1,6 +1,8 @@
 // The namespaces that the caller may choose from, and the chosen one.
 import { METADATA_LIST_TYPE, get, withQuery } from './api';
+import { failureOf } from './failure';
 import { PROJECTS, collectionPath } from './kinds';
+import { isTemporary, waitFor } from './retry';
 import { router } from './router.svelte';
 import { session } from './session.svelte';
 import type { ObjectMeta } from './types';
@@ -39,6 +41,18 @@ class Namespaces {
 
   projectOf(namespace: string): string {
     return this.projects.find((project) => this.prefix + project === namespace) ?? '';
+  }
+
+  /** Reads the projects, and tries again while the server is away. */
+  async start(signal: AbortSignal): Promise<void> {
+    for (let attempt = 0; !signal.aborted; attempt++) {
+      try {
+        return await this.load();
+      } catch (cause) {
+        if (!isTemporary(failureOf(cause))) return;
+      }
+      await waitFor(attempt, signal);
+    }
   }
 
   async load(): Promise<void> {

@@ -154,7 +154,6 @@ class Session {
 
   /** Tries again after the server could not be reached. */
   async retry(): Promise<void> {
-    this.phase = 'loading';
     await this.#resume();
   }
 

@@ -93,6 +93,12 @@ async fn live_lists() {
     browser::check_with_restarts(Setup::on(&Home::new()), "live.py").await;
 }
 
+/// Pages while the server is away, and after it is back.
+#[tokio::test]
+async fn server_away() {
+    browser::check(&Server::start().await, "away.py").await;
+}
+
 /// A list with a revision that the server's history no longer contains.
 #[tokio::test]
 async fn lost_history() {
