@@ -1,5 +1,7 @@
 // The texts about secrets, access rules, scopes and moves. The first load does not need them, so they are not in texts.ts.
 
+const all = (list: string[]): string => (list.length > 1 ? `${list.slice(0, -1).join(', ')} and ${list.at(-1)}` : (list[0] ?? ''));
+
 export const pageTexts = {
   secret: {
     entries: 'Entries',
@@ -73,7 +75,6 @@ export const pageTexts = {
     secret: (namespace: string, name: string, canWrite: boolean) => `${canWrite ? 'Read and change' : 'Read'} the secret ${name} in ${namespace}`,
     read: 'Read every object that the owner may read',
     cli: 'What the command line reads: identity, projects, clusters and instances',
-    rule: 'A rule:',
     types: {
       project: 'Project',
       space: 'Space',
@@ -100,6 +101,32 @@ export const pageTexts = {
     within: 'Always within the permissions of the owner.',
     saved: 'The scope was saved.',
     editTitle: (name: string) => `Scope of ${name}`,
+  },
+  /** The parts of a rule in words. */
+  rule: {
+    all,
+    everything: 'Everything',
+    read: 'Read',
+    everyKind: 'every kind',
+    everyGroup: ' of every API group',
+    group: (group: string) => ` of the API group ${group || 'core'}`,
+    named: (names: string[]) => ` named ${all(names)}`,
+    on: (kinds: string, paths: string[]) => [...(kinds ? [`on ${kinds}`] : []), ...(paths.length > 0 ? [`on the paths ${all(paths)}`] : [])].join(' and '),
+    namespaces: (names: string[]) => `in ${names.length === 1 ? 'the namespace' : 'the namespaces'} ${all(names)}`,
+    noNamespace: '(none)',
+    cluster: (name: string) => `in the cluster ${name}`,
+    virtualClusters: (names: string[]) => `in ${names.length === 1 ? 'the virtual cluster' : 'the virtual clusters'} ${all(names)}`,
+    targets: {
+      Management: 'in this server',
+      Cluster: 'in clusters',
+      VirtualCluster: 'in virtual clusters',
+      ProjectSpace: 'in spaces of projects',
+      ProjectVirtualCluster: 'in virtual clusters of projects',
+    } as Record<string, string>,
+    accessRule: (name: string) => `access rule ${name}`,
+    owner: 'owner of the object',
+    member: (group: string) => `member of the group ${group}`,
+    role: (role: string, subject: string) => `role ${role}, for ${subject}`,
   },
   migrate: {
     button: 'Move to a project',

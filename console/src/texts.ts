@@ -122,6 +122,7 @@ export const texts = {
     retryIn: (seconds: string) => `Trying again in ${seconds}`,
     auditId: 'Audit-Id',
     causes: 'Causes',
+    details: 'Details',
     gone: 'This object was deleted.',
     away: 'The server cannot be reached',
     awayPart: 'The server cannot be reached. This opens as soon as it is back.',

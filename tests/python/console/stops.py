@@ -7,6 +7,10 @@ from playwright.sync_api import expect
 from harness import API, run
 
 
+# The colours of a button: text and background.
+COLOURS = "(one) => { const style = getComputedStyle(one); return [style.color, style.backgroundColor]; }"
+
+
 def heading(bench, page, path, name):
     bench.go(page, path)
     expect(page.get_by_role("heading", level=1)).to_contain_text(name)
@@ -73,7 +77,15 @@ def a_user_and_several_keys_stop_with_their_names(bench):
     confirm = dialog.get_by_role("button", name="Disable", exact=True)
     expect(confirm).to_be_disabled()
     assert "disabled" not in bench.ok("GET", f"{API}/users/ada")["spec"]
+    # A button that does nothing never looks enabled, and its text is not white on white under the pointer.
+    page.mouse.move(0, 0)
+    disabled = confirm.evaluate(COLOURS)
+    confirm.hover(force=True)
+    assert confirm.evaluate(COLOURS) == disabled, (confirm.evaluate(COLOURS), disabled)
     dialog.get_by_label("Type ada to confirm").fill("ada")
+    expect(confirm).to_be_enabled()
+    enabled = confirm.evaluate(COLOURS)
+    assert all(one != other for one, other in zip(enabled, disabled)), (enabled, disabled)
     confirm.click()
     expect(page.get_by_role("button", name="Enable", exact=True)).to_be_visible()
     assert bench.ok("GET", f"{API}/users/ada")["spec"]["disabled"] is True

@@ -1,0 +1,56 @@
+// Rules of scopes, and sources of permissions, in words.
+import type { Scope } from './types';
+import { pageTexts } from '../texts-pages';
+
+type Rule = NonNullable<Scope['rules']>[number];
+
+const words = pageTexts.rule;
+const GROUP = 'management.platform.sh';
+const READ = ['get', 'list', 'watch'];
+
+function isSame(a: string[], b: string[]): boolean {
+  return a.length === b.length && a.every((each) => b.includes(each));
+}
+
+function verbsOf(verbs: string[]): string {
+  if (verbs.length === 0 || verbs.includes('*')) return words.everything;
+  if (isSame(verbs, READ)) return words.read;
+  const text = words.all(verbs);
+  return text.slice(0, 1).toUpperCase() + text.slice(1);
+}
+
+function kindsOf(rule: Rule): string {
+  const names = (list: string[] | undefined): string => (list?.length ? words.named(list) : '');
+  const kinds = (rule.resources ?? []).map(({ group = '', resources = [], resourceNames }) => {
+    const isEvery = resources.length === 0 || resources.includes('*');
+    const place = group === GROUP ? '' : group === '*' ? words.everyGroup : words.group(group);
+    return `${isEvery ? words.everyKind : words.all(resources)}${place}${names(resourceNames)}`;
+  });
+  if (kinds.length === 0 && (rule.nonResourceURLs ?? []).length > 0) return '';
+  return `${kinds.length === 0 ? words.everyKind : words.all(kinds)}${names(rule.resourceNames)}`;
+}
+
+/** A rule of a scope as one sentence. */
+export function describeRule(rule: Rule): string {
+  const parts = [`${verbsOf(rule.verbs ?? [])} ${words.on(kindsOf(rule), rule.nonResourceURLs ?? [])}`];
+  const namespaces = rule.namespaces ?? [];
+  if (namespaces.length > 0) parts.push(words.namespaces(namespaces.map((each) => each || words.noNamespace)));
+  if (rule.cluster) parts.push(words.cluster(rule.cluster));
+  const virtual = (rule.virtualClusters ?? []).map(({ namespace, name }) => `${namespace || '*'}/${name || '*'}`);
+  if (virtual.length > 0) parts.push(words.virtualClusters(virtual));
+  const targets = (rule.requestTargets ?? []).map((target) => words.targets[target] ?? target);
+  if (targets.length > 0) parts.push(words.all(targets));
+  return parts.join(', ');
+}
+
+/** The source of a permission in words; the text of the server if it is of an unknown form. `rules` are the names of the object's access rules. */
+export function describeSource(via: string, rules: string[]): string {
+  const access = /"platform:access:[^"]*:(\d+)(?:\/[^"]*)?"/.exec(via);
+  if (access) return words.accessRule(rules[Number(access[1])] || String(Number(access[1]) + 1));
+  if (via === 'ownership of the object') return words.owner;
+  const member = /^membership in (\S+)$/.exec(via);
+  if (member) return words.member(member[1] ?? '');
+  const role = /^(ClusterRole|Role)Binding "[^"]*" of (?:Cluster)?Role "([^"]*)" to (User|Group|ServiceAccount) "([^"]*)"/.exec(via);
+  return role ? words.role(role[2] ?? '', role[4] ?? '') : via;
+}
+
