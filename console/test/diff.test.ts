@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { diffLines, isChanged, merge3, withContext } from '../src/lib/diff';
+import { diffLines, isChanged, withContext } from '../src/lib/diff';
 
 const marks = (before: string, after: string) =>
   diffLines(before, after).map(({ kind, text }) => `${kind === 'same' ? ' ' : kind === 'added' ? '+' : '-'}${text}`);
@@ -39,30 +39,5 @@ describe('withContext', () => {
     const before = Array.from({ length: 20 }, (_, at) => `line ${at}`).join('\n');
     const lines = withContext(diffLines(before, before.replace('line 10', 'new')), 1);
     expect(lines.map((line) => line?.text)).toEqual([undefined, 'line 9', 'line 10', 'new', 'line 11', undefined]);
-  });
-});
-
-describe('merge3', () => {
-  const base = 'a\nb\nc\nd\ne';
-
-  it('takes both changes if they are apart', () => {
-    expect(merge3(base, 'A\nb\nc\nd\ne', 'a\nb\nc\nd\nE\nf')).toEqual({ text: 'A\nb\nc\nd\nE\nf', hasConflicts: false });
-  });
-
-  it('takes a change once if both sides made it', () => {
-    expect(merge3(base, 'a\nX\nc\nd\ne', 'a\nX\nc\nd\ne')).toEqual({ text: 'a\nX\nc\nd\ne', hasConflicts: false });
-  });
-
-  it('shows both changes of the same line', () => {
-    const merged = merge3(base, 'a\nmine\nc\nd\ne', 'a\ntheirs\nc\nd\ne');
-    expect(merged.hasConflicts).toBe(true);
-    expect(merged.text).toBe('a\n<<<<<<< yours\nmine\n=======\ntheirs\n>>>>>>> on the server\nc\nd\ne');
-  });
-
-  it('returns the other side if one side is the base', () => {
-    for (const side of ['', 'b\nd', 'a\nb\nc\nd\ne\nf', 'x']) {
-      expect(merge3(base, base, side).text).toBe(side);
-      expect(merge3(base, side, base).text).toBe(side);
-    }
   });
 });

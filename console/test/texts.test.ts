@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { bytes, countdown, duration, fromBase64, parseDuration, shellWord, toBase64 } from '../src/lib/format';
 import { matching, score } from '../src/lib/palette';
 import { LineSplitter, backoff, versionOf } from '../src/lib/watch';
-import { statusIn, toYaml, versionIn, withVersion, withoutMetadataField } from '../src/lib/yaml-text';
+import { asSecret, statusIn, toYaml, withoutMetadataField } from '../src/lib/yaml-text';
 import { splitReason } from '../src/lib/access';
 
 it.each([
@@ -64,9 +64,11 @@ describe('YAML as text', () => {
     expect(withoutMetadataField(rest, 'managedFields')).toBe(rest);
   });
 
-  it('has a version that can be exchanged', () => {
-    expect(versionIn(yaml)).toBe('5');
-    expect(versionIn(withVersion(yaml, '77'))).toBe('77');
+  it('shows the entries of a secret as the secret itself, which can be applied', () => {
+    const entries = (list: string) => `apiVersion: v\n${list}kind: SecretEntries\nmetadata:\n  name: db\nspec:\n  displayName: ""\nstatus: {}\n`;
+    const shown = asSecret(entries('entries:\n- bytes: 7\n  isText: true\n  name: password\n- bytes: 1\n  isText: true\n  name: "n"\n'), 'SharedSecret');
+    expect(shown).toBe('apiVersion: v\nkind: SharedSecret\nmetadata:\n  name: db\nspec:\n  # Without data: password, "n"\n  displayName: ""\nstatus: {}\n');
+    for (const none of ['entries: []\n', '']) expect(asSecret(entries(none), 'SharedSecret')).toBe(entries('').replace('SecretEntries', 'SharedSecret'));
   });
 
   it('has the reason of a refusal', () => {

@@ -11,18 +11,25 @@ export function withoutMetadataField(yaml: string, field: string): string {
   return [...lines.slice(0, start), ...lines.slice(end)].join('\n');
 }
 
-/** The resourceVersion that a YAML text has. */
-export function versionIn(yaml: string): string {
-  return /^ {2}resourceVersion: "?(\d+)"?$/m.exec(yaml)?.[1] ?? '';
+/** The YAML of the entries of a secret as that of the secret without its values, of a kind that can be applied. */
+export function asSecret(yaml: string, kind: string): string {
+  const entries = /^entries:(?: \[\]\n|\n((?:[-\s].*\n)*))/m.exec(yaml);
+  const names = [...(entries?.[1] ?? '').matchAll(/^ {2}name: (.*)$|^- name: (.*)$/gm)].map((found) => found[1] ?? found[2]);
+  const note = names.length > 0 ? `spec:\n  # Without data: ${names.join(', ')}` : 'spec:';
+  return yaml.replace(entries?.[0] ?? '', '').replace(/^kind: SecretEntries$/m, `kind: ${kind}`).replace(/^spec:$/m, note);
 }
 
-/** The text with another resourceVersion. */
-export function withVersion(yaml: string, version: string): string {
-  return yaml.replace(/^ {2}resourceVersion: .*$/m, `  resourceVersion: "${version}"`);
+/** Words that other readers take for something else than a text. */
+const WORDS = /^(y|n|yes|no|on|off|true|false|null)$/i;
+
+/** In double quotes. Some characters are line ends for YAML and not for JSON. */
+function quoted(text: string): string {
+  return JSON.stringify(text).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
 function scalar(value: unknown): string {
-  return typeof value === 'string' ? (/^[A-Za-z][\w./:-]*$/.test(value) ? value : JSON.stringify(value)) : String(value);
+  const isPlainText = typeof value === 'string' && /^[A-Za-z]([\w./:-]*[\w/-])?$/.test(value) && !WORDS.test(value);
+  return typeof value === 'string' ? (isPlainText ? value : quoted(value)) : String(value);
 }
 
 /** A text of one line, as the server writes it: plain or in quotes. */
@@ -55,7 +62,11 @@ function isPlain(value: unknown): boolean {
   return typeof value !== 'object' || value === null;
 }
 
-/** A small value as YAML, for showing scopes and rules. */
+function isEmpty(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && Object.keys(value).length === 0;
+}
+
+/** A value as YAML. */
 export function toYaml(value: unknown, indent = ''): string {
   if (isPlain(value)) return `${indent}${scalar(value)}\n`;
   if (Array.isArray(value)) {
@@ -67,9 +78,11 @@ export function toYaml(value: unknown, indent = ''): string {
   const entries = Object.entries(value as object).filter(([, each]) => each !== undefined);
   if (entries.length === 0) return `${indent}{}\n`;
   return entries
-    .map(([name, each]) => {
+    .map(([field, each]) => {
+      const name = scalar(field);
       if (isPlain(each)) return `${indent}${name}: ${scalar(each)}\n`;
       if (Array.isArray(each) && each.every(isPlain)) return `${indent}${name}: [${each.map(scalar).join(', ')}]\n`;
+      if (isEmpty(each)) return `${indent}${name}: ${toYaml(each)}`;
       return `${indent}${name}:\n${toYaml(each, `${indent}  `)}`;
     })
     .join('');

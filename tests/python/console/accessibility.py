@@ -244,9 +244,8 @@ def forms_and_overlays(bench):
 
     conflict(bench, page)
     audit.state("a conflict")
-    page.get_by_role("textbox", name="YAML").fill(re.sub(r"(?m)^(<<<<<<<|=======|>>>>>>>).*\n", "", page.get_by_role("textbox", name="YAML").input_value(), count=0)
-                                                  .replace("displayName: theirs\n", "", 1))
-    page.get_by_role("button", name="Check", exact=True).click()
+    page.get_by_role("radio", name="Yours").check()
+    page.get_by_role("button", name="Merge", exact=True).click()
     expect(page.get_by_role("group", name="Changes")).to_be_visible()
     audit.state("the changes before saving")
     # A permission that is missing.
@@ -262,16 +261,16 @@ def forms_and_overlays(bench):
 
 
 def conflict(bench, page):
-    """Brings the YAML editor of a team to a conflict with another writer on the same line."""
+    """Brings the YAML editor of a team to a conflict with another writer of the same field."""
     bench.go(page, "/teams/blue?tab=yaml")
     expect(page.get_by_text("displayName: Blue")).to_be_visible()
     page.get_by_role("button", name="Edit", exact=True).click()
     editor = page.get_by_role("textbox", name="YAML")
     expect(editor).to_have_value(re.compile("displayName: Blue"))
     editor.fill(editor.input_value().replace("displayName: Blue", "displayName: ours"))
-    bench.ok("PATCH", f"{API}/teams/blue", {"spec": {"displayName": "theirs"}})
+    bench.ok("PATCH", f"{API}/teams/blue", {"spec": {"displayName": "other"}})
     page.get_by_role("button", name="Check", exact=True).click()
-    expect(editor).to_have_value(re.compile("<<<<<<<"))
+    expect(page.get_by_role("radio", name="Yours")).to_be_visible()
 
 
 def planted_faults_are_found(bench):

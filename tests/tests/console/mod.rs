@@ -93,6 +93,12 @@ async fn live_lists() {
     browser::check_with_restarts(Setup::on(&Home::new()), "live.py").await;
 }
 
+/// The YAML editor with another writer, and questions about permissions.
+#[tokio::test]
+async fn merges_and_questions() {
+    browser::check(&Server::start().await, "merges.py").await;
+}
+
 /// Pages while the server is away, and after it is back.
 #[tokio::test]
 async fn server_away() {
