@@ -25,6 +25,9 @@ export function isSession(key: OwnedAccessKey): boolean {
 
 /** When a key ends by its time-to-live, in milliseconds; undefined if it does not. */
 export function endOf(key: OwnedAccessKey): number | undefined {
+  // A session that was the code of a login link counts from its beginning, and a key ends with the one that made it.
+  const told = (key.status as { expirationTimestamp?: string } | undefined)?.expirationTimestamp;
+  if (told) return Date.parse(told);
   const { ttl, ttlAfterLastActivity } = key.spec ?? {};
   if (!ttl) return undefined;
   const from = (ttlAfterLastActivity && key.status?.lastActivity) || key.metadata?.creationTimestamp;

@@ -215,7 +215,7 @@ impl Context<'_> {
         let user = self.caller.user.as_deref().map(Principal::User);
         let caller = user.or(self.caller.team.as_deref().map(Principal::Team));
         caller.is_some_and(|caller| self.named.is_member(project, caller))
-            && self.named.is_member(project, principal)
+            && self.named.is_named_member(project, principal)
     }
 
     /// Whether the server itself writes, which may set reserved fields.

@@ -145,6 +145,10 @@ pub struct Session {
     pub user_agent: String,
     /// The seconds without a use after which the session ends, even before its `ttl`.
     pub idle_seconds: i64,
+    /// When a session began that was the code of a login link before. Its lifetime counts from then, and not from the
+    /// creation of the code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begun: Option<Timestamp>,
     /// Whether the key is the code of a login link: it can do nothing but begin the session.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub login_code: bool,

@@ -16,6 +16,9 @@ pub trait NamedIdentities {
 
     /// Whether this user or team is a member of a project, directly or through a team.
     fn is_member(&self, project: &str, principal: Principal<'_>) -> bool;
+
+    /// The same, without a membership of all users: it would tell which users exist.
+    fn is_named_member(&self, project: &str, principal: Principal<'_>) -> bool;
 }
 
 /// No stored object names an identity.
@@ -36,6 +39,10 @@ impl NamedIdentities for NobodyNamed {
     }
 
     fn is_member(&self, _: &str, _: Principal<'_>) -> bool {
+        false
+    }
+
+    fn is_named_member(&self, _: &str, _: Principal<'_>) -> bool {
         false
     }
 }

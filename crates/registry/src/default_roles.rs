@@ -4,7 +4,7 @@
 //! Only the first start binds the role of every user, in the namespace `default`. An administrator may delete that binding.
 
 use postern_kinds::access::ALL_USERS_GROUP;
-use postern_kinds::cluster_role::ClusterRole;
+use postern_kinds::cluster_role::{ClusterRole, USER_DEFAULT_ROLE};
 use postern_kinds::cluster_role_binding::ClusterRoleBinding;
 use postern_kinds::rbac::RBAC_GROUP;
 use postern_kinds::role_binding::RoleBinding;
@@ -25,9 +25,6 @@ const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// The label of the objects that are created here, as in Kubernetes.
 const BOOTSTRAPPING: (&str, &str) = ("kubernetes.io/bootstrapping", "rbac-defaults");
-
-/// The role of every user.
-pub(crate) const USER_DEFAULT_ROLE: &str = "platform-user-default";
 
 /// The role by which every user sees the teams, while callers may name everyone in access rules.
 const DIRECTORY_ROLE: &str = "platform-directory";
@@ -174,7 +171,12 @@ fn agent_role() -> DefaultRole {
 /// Creates the default roles and bindings that are missing or corrupt, and adds missing rules and subjects. Failures
 /// are logged, and do not block the others.
 pub async fn restore(registry: &Registry) {
-    bind_role_of_every_user(registry).await;
+    if let Err(error) = bind_role_of_every_user(registry).await {
+        let (name, inner) = (USER_DEFAULT_ROLE, error.inner());
+        // Without default roles, the next start is again the first one.
+        tracing::error!(name, inner, "the default roles could not be created: {error}");
+        return;
+    }
     for DefaultRole { name, rules, groups } in default_roles() {
         let fields = Map::from_iter([("rules".to_owned(), rules)]);
         ensure(registry, &ClusterRole, name, fields, "rules").await;
@@ -222,22 +224,20 @@ fn binding(role: &str, groups: &[&str]) -> Map<String, Value> {
 /// Binds the role of every user in the namespace `default`, in a database without any default role: at its first start. It
 /// comes before the roles, so that a start that ends early is still followed by a first one. Nothing is bound if the home of
 /// shared secrets is that namespace: a user could take a name there before an administrator does.
-async fn bind_role_of_every_user(registry: &Registry) {
+async fn bind_role_of_every_user(registry: &Registry) -> Result<(), ApiError> {
     let is_known = |role: &DefaultRole| {
         let key = storage_key::object(ClusterRole.info(), None, role.name);
         !matches!(registry.cache().of(ClusterRole.info()).get(&key), Ok(None))
     };
     if default_namespace() == COMMON_NAMESPACE || default_roles().iter().any(is_known) {
-        return;
+        return Ok(());
     }
-    let (kind, name) = (&RoleBinding, USER_DEFAULT_ROLE);
-    let fields = binding(name, &[ALL_USERS_GROUP]);
-    match create(registry, kind, Some(COMMON_NAMESPACE), name, fields).await {
-        Err(error) if error.code() != 409 => {
-            let (kind, inner) = (kind.info().kind, error.inner());
-            tracing::error!(kind, name, inner, "a default role could not be restored: {error}");
-        }
-        _ => {}
+    let fields = binding(USER_DEFAULT_ROLE, &[ALL_USERS_GROUP]);
+    let namespace = Some(COMMON_NAMESPACE);
+    match create(registry, &RoleBinding, namespace, USER_DEFAULT_ROLE, fields).await {
+        // Another server was faster.
+        Err(error) if error.code() != 409 => Err(error),
+        _ => Ok(()),
     }
 }
 

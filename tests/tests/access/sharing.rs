@@ -87,6 +87,13 @@ async fn members_of_a_project_name_each_other_in_it_and_nowhere_else() {
     share(&ada, &db, json!({ "users": ["grace"], "teams": ["ops"] })).await.expect(200);
     make_secret(&ada, "elsewhere").await.expect(201);
     share(&ada, &at("elsewhere"), json!({ "users": ["eve"] })).await.expect(403);
+    // A membership of all users names none of them: it would tell which users exist.
+    let all = json!([members_of("ops"), { "kind": "User", "name": "*" }]);
+    set(&admin, &path("projects", "p"), json!({ "members": all })).await;
+    share(&ada, &db, json!({ "users": ["grace"], "teams": ["ops"] })).await.expect(200);
+    user(&admin, "carl").await;
+    share(&ada, &db, json!({ "users": ["carl"] })).await.expect(403);
+    share(&ada, &db, json!({ "users": ["missing"] })).await.expect(403);
     // An owner that is no member names no members.
     set(&admin, &path("projects", "p"), json!({ "members": [members_of("ops")] })).await;
     merge(&admin, &db, json!({ "spec": { "access": null } })).await.expect(200);
@@ -165,6 +172,11 @@ async fn a_new_user_has_a_hundred_secrets_at_most_and_leaves_none_without_an_own
         "{message}"
     );
     make_secret(&grace, "of-grace").await.expect(201);
+    // A team as the owner would be another hundred.
+    let mut of_team = secret("of-team", "v");
+    of_team["spec"]["owner"] = json!({ "team": "shop" });
+    let reply = grace.post(&secrets(COMMON)).json(&of_team).send().await.expect(403);
+    assert!(reply["message"].as_str().unwrap().contains("belongs to its creator"), "{reply}");
     make_secret(&admin, "of-admin").await.expect(201);
     let none = json!({ "spec": { "owner": null } });
     for owner in [none.clone(), json!({ "spec": { "owner": {} } })] {

@@ -3,7 +3,7 @@
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Request};
-use postern_tests::objects::{collection, make, secret, secret_path, secrets};
+use postern_tests::objects::{CORE, collection, make, secret, secret_path, secrets};
 use postern_tests::rights::{allow, disallow, rule, user};
 use postern_tests::status::failure;
 use serde_json::{Value, json};
@@ -38,8 +38,9 @@ async fn the_caller_becomes_the_impersonated_user_with_only_those_rights() {
     assert_eq!(wanted["user"]["teams"][0]["name"], "red");
     let as_bob = |path: &str| admin.get(path).header("impersonate-user", "bob");
     admin.post(&secrets("platform")).json(&secret("s1", "one")).send().await.expect(201);
-    let text = failure(&as_bob(&secret_path("s1")).send().await);
-    assert!(text.contains("User \"bob\" cannot get resource \"sharedsecrets\""), "{text}");
+    let text = failure(&as_bob(&format!("{CORE}/namespaces/platform/secrets/s1")).send().await);
+    assert!(text.contains("User \"bob\" cannot get resource \"secrets\""), "{text}");
+    as_bob(&secret_path("s1")).send().await.expect(404);
     let count = |list: Value| list["items"].as_array().unwrap().len();
     assert_eq!(count(as_bob(&secrets("platform")).send().await.expect(200)), 0);
     assert_eq!(count(admin.get(&secrets("platform")).send().await.expect(200)), 1);

@@ -3,7 +3,7 @@
 use postern_tests::http::{Client, Response};
 use postern_tests::objects::{collection, make};
 use postern_tests::rights::{allow, path, rule, set, user, with_key};
-use postern_tests::{Home, Setup};
+use postern_tests::{Home, Setup, wait};
 use serde_json::{Value, json};
 
 const SESSION: &str = "/auth/session";
@@ -47,8 +47,8 @@ async fn an_invited_user_begins_one_session_and_makes_a_key_that_stays() {
     let me = browser("GET", &selves).send().await.expect(200);
     assert_eq!(me["status"]["user"]["name"], "ada");
     let session = admin.get(&path("ownedaccesskeys", name)).send().await.expect(200);
-    let ttl = session["spec"]["ttl"].as_i64().unwrap();
-    assert!((12 * 3600..12 * 3600 + 300).contains(&ttl), "the lifetime of a session: {ttl}");
+    assert_eq!(session["spec"]["ttl"], 12 * 3600, "the lifetime of a session");
+    assert!(session["status"]["session"]["begun"].is_string(), "{session}");
     let key = json!({ "metadata": { "name": "laptop" }, "spec": {} });
     let key = browser("POST", &collection("ownedaccesskeys")).json(&key).send().await.expect(201);
     browser("DELETE", SESSION).send().await.expect(200);
@@ -87,6 +87,19 @@ async fn who_may_invite_could_make_a_key_without_an_end() {
     let scope = json!({ "rules": [{ "verbs": ["*"] }] });
     let scoped = with_key(&admin, "scoped", json!({ "user": "help", "scope": scope })).await;
     refused(&scoped, "has a scope").await;
+    // The session would not end with the key that these end with.
+    let short = json!({ "user": "help", "ttl": 3600 });
+    with_key(&admin, "short", short).await;
+    let child = with_key(&admin, "child", json!({ "user": "help", "parent": "short" })).await;
+    refused(&child, "ends, and cannot invite").await;
+    let rules = json!([{ "apiGroups": [""], "resources": ["users", "groups"], "verbs": ["impersonate"] }]);
+    allow(&admin, "acts", None, rules, "platform:user:agent").await;
+    let agent = user(&admin, "agent").await;
+    let object = json!({ "metadata": { "name": "by-agent" }, "spec": {} });
+    let made = agent.post(&collection("ownedaccesskeys")).header("impersonate-user", "help");
+    let made = made.json(&object).send().await.expect(201);
+    let by_agent = agent.with_token(made["spec"]["key"].as_str().unwrap());
+    refused(&by_agent, "ends, and cannot invite").await;
     let at = format!("{}/logincode", path("users", "ada"));
     let acting = admin.post(&at).header("impersonate-user", "help").json(&json!({})).send().await;
     acting.expect(403);
@@ -100,4 +113,31 @@ async fn who_may_invite_could_make_a_key_without_an_end() {
     assert!(dry["status"]["code"].as_str().unwrap_or_default().is_empty(), "{dry}");
     set(&admin, &path("users", "ada"), json!({ "disabled": true })).await;
     invite(&admin, "ada", json!({})).await.expect(409);
+}
+
+/// The lifetime of a session counts from its beginning, so it is within the maximum of keys whenever it begins.
+#[tokio::test]
+async fn links_work_under_a_maximum_lifetime_of_keys() {
+    let home = Home::new();
+    let server = Setup::on(&home).argument("--access-key-max-ttl=1h").start().await;
+    let admin = server.client();
+    make(&admin, "users", "ada", json!({})).await;
+    let made = invite(&admin, "ada", json!({})).await.expect(201);
+    assert_eq!(made["spec"]["ttl"], 3600);
+    let refused = invite(&admin, "ada", json!({ "ttl": 3601 })).await.expect(422);
+    assert!(refused["message"].as_str().unwrap().contains("between 1 and 3600"), "{refused}");
+    let own = admin.post("/auth/code").send().await.expect(201);
+    // A second of waiting would exceed a maximum that counts from the creation of the code.
+    let name = own["status"]["accessKey"].as_str().unwrap();
+    let key = admin.get(&path("ownedaccesskeys", name)).send().await.expect(200);
+    let created = key["metadata"]["creationTimestamp"].clone();
+    wait::until("another second", async || {
+        let probe = invite(&admin, "ada", json!({ "ttl": 60 })).await.expect(201);
+        let name = probe["status"]["accessKey"].as_str().unwrap();
+        let key = admin.get(&path("ownedaccesskeys", name)).send().await.expect(200);
+        (key["metadata"]["creationTimestamp"] != created).then_some(())
+    })
+    .await;
+    begin(&admin, own["status"]["code"].as_str().unwrap()).await;
+    begin(&admin, made["status"]["code"].as_str().unwrap()).await;
 }

@@ -56,7 +56,8 @@ impl PrincipalIndex {
         policy: &Policy,
     ) -> Option<ObservedKey> {
         let key = self.keys.get(name).filter(|key| key.uid == uid)?;
-        let own_end = self.end_of(name);
+        let lifetime = self.workloads.lifetime_of(key);
+        let own_end = lifetime.ends_at(self.last_activity(name, uid));
         let digest = self.digests_of.get(name).and_then(|digests| digests.first());
         let identified = digest.map(|digest| self.identify_any(digest, now_unix_seconds, policy));
         let (state, ends) = match identified {
@@ -151,9 +152,15 @@ impl PrincipalIndex {
             let user = self.users.get(*name);
             user.is_some_and(|user| self.sso.teams_of(user).any(|one| one == team))
         };
-        let by_group = self.sso.users_with(&facts.sso_groups).filter(is_member).take(limit);
-        let members: BTreeSet<&String> = listed.chain(by_group).collect();
-        members.into_iter().take(limit).cloned().collect()
+        let by_group = self.sso.users_with(&facts.sso_groups).filter(is_member);
+        let mut members: BTreeSet<&String> = BTreeSet::new();
+        for name in listed.chain(by_group) {
+            // A user may be in several of the groups.
+            if members.insert(name) && members.len() >= limit {
+                break;
+            }
+        }
+        members.into_iter().cloned().collect()
     }
 
     /// The number of users in a group: all users, or the members of the group, directly or through

@@ -160,12 +160,12 @@ pub struct Access {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub subresources: Vec<String>,
-    /// Names of the users that get the verbs; `*` is every user. A caller that adds one needs
-    /// `bind` on that user.
+    /// Names of the users that get the verbs; `*` is every user. A caller that adds one that it may not name needs `bind`
+    /// on that user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub users: Vec<String>,
-    /// Names of the teams. Their members get the verbs. A caller that adds one needs `bind` on that
+    /// Names of the teams. Their members get the verbs. A caller that adds one that it may not name needs `bind` on that
     /// team.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
@@ -186,11 +186,11 @@ pub(crate) const UNSERVED_SUBRESOURCES: [&str; 2] = ["chartinfo", "charts"];
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.ExtraAccess")]
 pub struct ExtraAccess {
-    /// Names of the users; `*` is every user. A caller that adds one needs `bind` on that user.
+    /// Names of the users; `*` is every user. A caller that adds one that it may not name needs `bind` on that user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub users: Vec<String>,
-    /// Names of the teams. Their members get access. A caller that adds one needs `bind` on that
+    /// Names of the teams. Their members get access. A caller that adds one that it may not name needs `bind` on that
     /// team.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]

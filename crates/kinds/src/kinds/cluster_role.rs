@@ -10,6 +10,9 @@ use crate::prelude::*;
 use crate::rbac::{self, Granted, PolicyPart, PolicyRule};
 use crate::rbac_kinds;
 
+/// The ClusterRole of every user.
+pub const USER_DEFAULT_ROLE: &str = "platform-user-default";
+
 /// The most selectors of an aggregation.
 const MAX_SELECTORS: usize = 100;
 

@@ -223,14 +223,21 @@ fn ties_of(status: &Status) -> Ties<'_> {
 
 /// The facts about a key that authentication needs.
 fn facts(metadata: &ObjectMeta, spec: &Spec, status: &Status) -> KeyFacts {
-    let idle_seconds = status.session.as_ref().map_or(0, |session| session.idle_seconds);
+    let session = status.session.as_ref();
+    let own = lifetime(metadata, spec);
+    let begun = session.and_then(|session| session.begun).map(Timestamp::unix_seconds);
+    let lifetime = Lifetime {
+        idle_seconds: session.map_or(0, |session| session.idle_seconds),
+        created_unix_seconds: begun.unwrap_or(own.created_unix_seconds),
+        ..own
+    };
     KeyFacts {
         uid: metadata.uid.clone(),
         owner_uid: status.owner_uid.clone(),
         owner: spec.owner(),
         groups: spec.groups.clone(),
         disabled: spec.disabled,
-        lifetime: Lifetime { idle_seconds, ..lifetime(metadata, spec) },
+        lifetime,
         is_login: spec.r#type == LOGIN,
         scope: spec.scope.clone().map(Arc::new),
         maker: status.maker.clone().map(Arc::new),

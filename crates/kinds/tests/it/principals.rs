@@ -62,6 +62,10 @@ impl NamedIdentities for Named {
     fn is_member(&self, _: &str, _: Principal<'_>) -> bool {
         false
     }
+
+    fn is_named_member(&self, _: &str, _: Principal<'_>) -> bool {
+        false
+    }
 }
 
 /// A caller that could only create users and keys created the user that a binding named, and got

@@ -40,7 +40,7 @@ pub(super) async fn make_code(
     registry.cache().wait_until_current().await?;
     check_may_invite(registry, permit)?;
     let sent = body.map(|body| CodeFields::deserialize(&body.fields).unwrap_or_default().spec);
-    let ttl = checked_ttl(sent.unwrap_or_default())?;
+    let ttl = checked_ttl(registry, &sent.unwrap_or_default())?;
     let name = permit.name();
     let stored =
         user::Fields::deserialize(&registry.stored(permit).await?.fields).unwrap_or_default();
@@ -79,13 +79,15 @@ fn code_fields(ttl: i64, status: CodeStatus) -> CodeFields {
 }
 
 /// The lifetime of the code, in seconds.
-fn checked_ttl(spec: CodeSpec) -> Result<i64, ApiError> {
+fn checked_ttl(registry: &Registry, spec: &CodeSpec) -> Result<i64, ApiError> {
+    let of_keys = registry.user_policy().max_ttl_seconds.unwrap_or(i64::MAX);
+    let longest = MAX_SECONDS.min(of_keys);
     match spec.ttl {
-        0 => Ok(DEFAULT_SECONDS),
-        ttl if (1..=MAX_SECONDS).contains(&ttl) => Ok(ttl),
+        0 => Ok(DEFAULT_SECONDS.min(longest)),
+        ttl if (1..=longest).contains(&ttl) => Ok(ttl),
         ttl => {
             let mut errors = FieldErrors::new();
-            let detail = format!("must be between 1 and {MAX_SECONDS} seconds");
+            let detail = format!("must be between 1 and {longest} seconds");
             errors.push(FieldError::invalid("spec.ttl", ttl, detail));
             Err(ApiError::invalid(ConsoleLoginCode.info().group_kind(), "", errors))
         }
@@ -102,7 +104,8 @@ fn check_may_invite(registry: &Registry, permit: &Permit) -> Result<(), ApiError
         let why = "the access key has a scope, and cannot invite a user: use a key without one";
         return Err(sessions::refused(why));
     }
-    if !key.is_login && key.ends_at().is_some() {
+    // A key that ends with another one makes keys that end with it, too. The session would not.
+    if key.has_maker || (!key.is_login && key.ends_at().is_some()) {
         let why =
             "the access key ends, and cannot invite a user: use a key without an end, or log in";
         return Err(sessions::refused(why));

@@ -50,7 +50,8 @@ async fn respond(
 ) -> Result<EncodedObject, ApiError> {
     registry.cache().wait_until_current().await?;
     let status = if other_key.is_empty() {
-        status_of(registry, permit.identity())
+        let secret_namespaces = secret_namespaces(registry, permit.identity());
+        Status { secret_namespaces, ..status_of(registry, permit.identity()) }
     } else {
         status_of_other(registry, permit, other_key).await?
     };
@@ -109,7 +110,8 @@ fn status_of(registry: &Registry, identity: &Identity) -> Status {
         access_key_scope: key.scope,
         project_namespace_prefix: project_prefix().to_owned(),
         default_namespace: default_namespace().to_owned(),
-        secret_namespaces: secret_namespaces(registry, identity),
+        // The caller learns those of another key by its own permissions alone.
+        secret_namespaces: Vec::new(),
     }
 }
 

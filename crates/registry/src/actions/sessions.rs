@@ -55,6 +55,7 @@ impl Login {
             address: self.address,
             user_agent: self.user_agent,
             idle_seconds: if command_line.is_some() { 0 } else { idle_seconds },
+            begun: None,
             login_code: false,
             command_line,
         }
@@ -175,13 +176,11 @@ pub(super) async fn redeemed(
             return Err(used());
         };
         let session = login.clone().into_session(registry, known.command_line);
-        // The lifetime counts from the creation of the code, which an invited user may have had for days.
-        let created = stored.metadata.creation_timestamp.map_or(0, Timestamp::unix_seconds);
-        let waited = registry.source().now().unix_seconds().saturating_sub(created).max(0);
-        let ttl = session_ttl_seconds(registry, session.command_line.as_ref());
-        fields.spec.ttl = ttl.saturating_add(waited);
+        fields.spec.ttl = session_ttl_seconds(registry, session.command_line.as_ref());
         let label = if session.command_line.is_some() { COMMAND_LINE } else { CONSOLE };
-        fields.status.session = Some(session);
+        // An invited user may have had the code for days.
+        let begun = Some(registry.source().now());
+        fields.status.session = Some(Session { begun, ..session });
         let mut object = stored.clone();
         object.metadata.labels.insert(SESSION_LABEL.to_owned(), label.to_owned());
         object.fields = encoded(fields)?;

@@ -3,6 +3,7 @@
 //! create objects at once.
 
 use postern_auth::attributes::Attributes;
+use postern_kinds::cluster_role::USER_DEFAULT_ROLE;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::principal::AccessChange;
 use postern_kinds::shared_secret::SharedSecret;
@@ -15,7 +16,6 @@ use serde_json::Value;
 
 use super::view::AdmissionView;
 use crate::cache::Cache;
-use crate::default_roles::USER_DEFAULT_ROLE;
 use crate::permit::Permit;
 
 /// The most sessions that one login key has begun, or one owner by one connector.
@@ -37,7 +37,7 @@ pub(crate) enum Counted {
     Logins(Owner, String),
     /// The keys of the workload identity with this uid.
     WorkloadKeys(String),
-    /// The shared secrets in the namespace `default` that the user or team with this uid owns.
+    /// The shared secrets in the namespace `default` that the user with this uid owns.
     CommonSecrets(String),
 }
 
@@ -172,7 +172,16 @@ pub(super) fn limits(
     object: &Object,
     owner_uid: Option<&str>,
 ) -> Result<Vec<Limit>, ApiError> {
-    if let Some(uid) = owner_uid.filter(|_| is_by_role_of_every_user(permit, object)) {
+    if is_by_role_of_every_user(permit, object) {
+        let own = permit.identity().uid.as_str();
+        let Some(uid) = owner_uid.filter(|uid| *uid == own) else {
+            let why = format!(
+                "with the role {USER_DEFAULT_ROLE}, a shared secret in the namespace \"{COMMON_NAMESPACE}\" belongs to its \
+                 creator: leave spec.owner out, and share the secret by spec.access"
+            );
+            let resource = SharedSecret.info().group_resource();
+            return Err(ApiError::forbidden(resource, &object.metadata.name, why));
+        };
         let counted = Counted::CommonSecrets(uid.to_owned());
         return Ok(vec![Limit { counted, max: MAX_COMMON_SECRETS }]);
     }

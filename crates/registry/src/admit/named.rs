@@ -37,14 +37,24 @@ impl NamedIdentities for NameLookup<'_> {
     }
 
     fn is_member(&self, project: &str, principal: Principal<'_>) -> bool {
+        let is_user = matches!(principal, Principal::User(_));
+        let is_of_all = |grant: &BoundGrant| grant.is_of_member() && grant.group == ALL_USERS_GROUP;
+        let by_all = || {
+            let key = storage_key::bound_names(Project.info(), None, project);
+            let names = self.cache.bound_names(&key);
+            names.is_some_and(|names| names.grants.iter().any(is_of_all))
+        };
+        self.is_named_member(project, principal)
+            || (is_user && self.principals.uid(principal).is_some() && by_all())
+    }
+
+    fn is_named_member(&self, project: &str, principal: Principal<'_>) -> bool {
         let key = storage_key::bound_names(Project.info(), None, project);
         let Some(names) = self.cache.bound_names(&key) else { return false };
         let is_named = |one: Principal<'_>| {
             let (group, uid) = (one.group(), self.principals.uid(one));
             let is_it = |grant: &BoundGrant| {
-                let is_user = matches!(one, Principal::User(_));
-                let is_named = grant.group == group && Some(&grant.uid) == uid.as_ref();
-                grant.is_of_member() && (is_named || (is_user && grant.group == ALL_USERS_GROUP))
+                grant.is_of_member() && grant.group == group && Some(&grant.uid) == uid.as_ref()
             };
             uid.is_some() && names.grants.iter().any(is_it)
         };

@@ -46,7 +46,7 @@ pub async fn create(
         let again = (attempts_left > 0).then(|| object.clone());
         let admitted = admit::create(&registry.admission(), permit, object, writing)?;
         let error = match registry.commit(admitted, writing.dry_run).await {
-            Ok(created) => return Ok(registry.observed(permit, created)),
+            Ok(created) => return Ok(registry.observed(permit, created).await),
             Err(error) => error,
         };
         if is_named || error.reason() != Reason::AlreadyExists {

@@ -39,7 +39,7 @@ impl Registry {
             let secrets = self.secret_record(of).await?;
             let admitted = admit(Previous::of(previous)?, secrets)?;
             match Box::pin(self.try_commit(admitted, dry_run)).await {
-                Ok(stored) => return Ok(self.observed(permit, stored)),
+                Ok(stored) => return Ok(self.observed(permit, stored).await),
                 Err(CommitError::Api(error)) => return Err(error),
                 Err(CommitError::Changed(position)) => {
                     self.cache().wait_for_revision(position).await?;
@@ -49,8 +49,12 @@ impl Registry {
         Err(ApiError::conflict_modified(info.group_resource(), permit.name()))
     }
 
-    /// The result of a write, with the observed fields for this caller.
-    pub(crate) fn observed(&self, permit: &Permit, object: EncodedObject) -> EncodedObject {
+    /// The result of a write, with the observed fields for this caller. They are those after the write.
+    pub(crate) async fn observed(&self, permit: &Permit, object: EncodedObject) -> EncodedObject {
+        if permit.kind().info().observed_status.is_some() {
+            // If the store does not answer, the write is answered with what is known.
+            let _ = self.cache().wait_until_current().await;
+        }
         EncodedObject {
             json: observed_json(self.cache(), self.source(), permit, object.json),
             ..object
