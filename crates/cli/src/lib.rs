@@ -18,6 +18,7 @@ mod explain;
 mod flags;
 mod impersonation_config;
 mod jsonpath;
+mod key_list;
 mod kinds;
 mod kubeconfig;
 mod locked_file;

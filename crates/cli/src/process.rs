@@ -286,13 +286,19 @@ impl Process {
 
     /// Asks a question on the terminal, and returns whether the answer is yes. Anything else is no.
     pub(crate) fn confirm(&self, question: &str) -> Result<bool, CliError> {
-        let _ = write!(io::stderr(), "{} [y/N] ", *escape_lines(question));
+        let answer = self.prompt_line(&format!("{question} [y/N] "))?;
+        Ok(["y", "yes"].contains(&answer.to_ascii_lowercase().as_str()))
+    }
+
+    /// Asks for one line on the terminal, without the spaces around it.
+    pub(crate) fn prompt_line(&self, question: &str) -> Result<String, CliError> {
+        let _ = write!(io::stderr(), "{}", *escape_lines(question));
         let mut line = String::new();
         io::stdin()
             .lock()
             .read_line(&mut line)
             .map_err(|error| CliError::new(format!("cannot read from the terminal: {error}")))?;
-        Ok(["y", "yes"].contains(&line.trim().to_ascii_lowercase().as_str()))
+        Ok(line.trim().to_owned())
     }
 
     /// The time, in seconds since 1970.

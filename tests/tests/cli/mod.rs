@@ -10,6 +10,7 @@ mod describe;
 mod get;
 mod impersonation;
 mod kinds;
+mod lockout;
 mod login;
 mod operator;
 mod plugin;

@@ -1,5 +1,4 @@
-//! Creating, disabling and enabling access keys. Reading and deleting them is as for
-//! other kinds.
+//! Creating access keys. Reading and deleting them is as for other kinds; `switch.rs` disables and enables them.
 
 use std::time::Duration;
 
@@ -8,7 +7,6 @@ use postern_client::Collection;
 use postern_kinds::owned_access_key::{OwnedAccessKey, Spec};
 use postern_kinds::{Kind as _, Owner, SecretText};
 use postern_meta::object::{Object, ObjectMeta};
-use serde_json::json;
 
 use super::new_object;
 use crate::duration::display_duration;
@@ -76,29 +74,6 @@ pub trait AccessKeyArgs: Args {
 
     /// The same at more length, if there is more to say.
     const LONG_ABOUT: Option<&'static str> = None;
-}
-
-impl AccessKeyArgs for Switch<true> {
-    const ABOUT: &'static str = "Disable an access key, at once; `enable` enables it again";
-}
-
-impl AccessKeyArgs for Switch<false> {
-    const ABOUT: &'static str = "Enable an access key again";
-}
-
-/// A key to disable, or to enable.
-#[derive(Args, Debug)]
-pub struct Switch<const DISABLED: bool> {
-    /// The name of the key
-    #[arg(value_parser = parse::name)]
-    name: String,
-
-    /// Output format of the object, without the key value [default: no output]
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<ObjectFormat>,
-
-    #[command(flatten)]
-    connection: ConnectionFlags,
 }
 
 /// The flags that set fields of a key.
@@ -199,19 +174,6 @@ pub(super) fn describe(spec: &Spec) -> String {
             format!("{owner}; it expires in {ttl}")
         }
         _ => format!("{owner}; it does not expire"),
-    }
-}
-
-impl<const DISABLED: bool> Switch<DISABLED> {
-    /// Disables or enables.
-    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        let mut session = Session::open(&self.connection, process)?;
-        let patch = json!({ "spec": { "disabled": DISABLED } });
-        let patched = session.client.merge_patch(keys(), &self.name, &patch).await;
-        let object = session.answer(keys(), &self.name, patched).await?;
-        let word = if DISABLED { "disabled" } else { "enabled" };
-        process.print_status(&format!("access key {} {word}", self.name));
-        output::print_object(object, &OwnedAccessKey::INFO, self.output, process)
     }
 }
 

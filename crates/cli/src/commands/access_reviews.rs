@@ -270,18 +270,22 @@ async fn preview(
     Ok(AccessStatus { allowed, reason, ..AccessStatus::default() })
 }
 
+/// A review with this spec.
+pub(super) fn review_of<K: Kind>(spec: Map<String, Value>) -> Object {
+    Object {
+        api_version: K::INFO.version.to_string(),
+        kind: K::INFO.kind.to_owned(),
+        fields: Map::from_iter([("spec".to_owned(), Value::Object(spec))]),
+        ..Object::default()
+    }
+}
+
 /// The server's answer to a review, and its status.
 async fn ask<K: Kind>(
     session: &mut Session,
     spec: Map<String, Value>,
 ) -> Result<(Object, K::Status), CliError> {
-    let review = Object {
-        api_version: K::INFO.version.to_string(),
-        kind: K::INFO.kind.to_owned(),
-        fields: Map::from_iter([("spec".to_owned(), Value::Object(spec))]),
-        ..Object::default()
-    };
-    let answer = session.client.create(Collection::of::<K>(None), &review).await;
+    let answer = session.client.create(Collection::of::<K>(None), &review_of::<K>(spec)).await;
     let answer = answer.map_err(|error| session.explain(&error))?;
     let status = session.fields::<K>(&answer)?.status;
     Ok((answer, status))

@@ -12,6 +12,7 @@ use postern_kinds::{Info, Kind as _, Verb};
 use postern_meta::status::Reason;
 
 use super::by_kind::{ByKind, KindArgs, OfKind};
+use super::lockout::{self, Ending, LockoutFlags, Named};
 use super::secrets::LocationFlags;
 use crate::batch::{self, Failure};
 use crate::error::CliError;
@@ -83,6 +84,9 @@ struct DeleteFlags {
 
     #[command(flatten)]
     dry_run: DryRunFlag,
+
+    #[command(flatten)]
+    lockout: LockoutFlags,
 }
 
 /// Objects to delete.
@@ -220,6 +224,10 @@ impl DeleteObjects {
     async fn delete_in_files(self, process: &Process) -> Result<(), CliError> {
         let manifests = self.files.read(Verb::Delete, &self.collection, process)?;
         let (mut session, namespace) = Session::open_in(&self.collection, process).await?;
+        let read = manifests.iter().flatten();
+        let objects: Vec<Named> =
+            read.map(|manifest| (manifest.info, manifest.object.metadata.name.clone())).collect();
+        self.flags.check(&mut session, &objects, process).await?;
         manifest_files::each(&manifests, process, async |manifest| {
             let name = &manifest.object.metadata.name;
             if name.is_empty() {
@@ -243,11 +251,27 @@ impl DeleteFlags {
     ) -> Result<(), CliError> {
         let is_one_kind = is_one_kind(objects);
         let label = |object: &Named| Some(label(object, is_one_kind));
+        let checked = self.check(session, objects, process).await;
+        checked.map_err(|error| {
+            let left: Vec<String> = objects.iter().skip(1).filter_map(label).collect();
+            error.not_tried(&left)
+        })?;
         batch::each(objects, label, process, async |(info, name)| {
             let of = Collection::new(info, namespace);
             self.delete(session, of, name, one_key(info, name), process).await
         })
         .await
+    }
+
+    /// Checks whose access ends, before anything is deleted.
+    async fn check(
+        &self,
+        session: &mut Session,
+        objects: &[Named],
+        process: &Process,
+    ) -> Result<(), CliError> {
+        let ending = Ending::Delete(self.dry_run.dry_run);
+        lockout::check(session, objects, ending, self.lockout, process).await
     }
 
     /// Deletes one object, and prints its name if that was asked for. `hint` is for an object that does not exist.
@@ -335,9 +359,6 @@ impl Delete {
         Ok(names)
     }
 }
-
-/// An object, by its kind and name.
-type Named = (&'static Info, String);
 
 fn of_kind(info: &'static Info, names: &[String]) -> Vec<Named> {
     names.iter().map(|name| (info, name.clone())).collect()

@@ -16,6 +16,7 @@ mod docs;
 mod edit;
 mod get;
 mod list;
+mod lockout;
 mod login;
 mod login_browser;
 mod login_workload;
@@ -29,6 +30,7 @@ mod secret_read;
 mod secret_watch;
 mod secrets;
 mod share;
+mod switch;
 mod test_connector;
 mod token;
 mod version;
@@ -45,7 +47,7 @@ use crate::error::CliError;
 use crate::process::Process;
 pub use console::Link;
 
-use access_keys::{OfAccessKey, Switch};
+use access_keys::OfAccessKey;
 use by_kind::ByKind;
 
 /// Everything that is done with a server.
@@ -142,12 +144,12 @@ pub enum Command {
     /// Write a context for kubectl: for a connected cluster, a virtual cluster or a space.
     #[command(subcommand)]
     Connect(connect::Connect),
-    /// Disable an access key.
+    /// Disable an access key or a user.
     #[command(subcommand)]
-    Disable(OfAccessKey<Switch<true>>),
-    /// Enable an access key again.
+    Disable(switch::Disable),
+    /// Enable an access key or a user again.
     #[command(subcommand)]
-    Enable(OfAccessKey<Switch<false>>),
+    Enable(switch::Enable),
     /// Replace the value of an access key.
     #[command(subcommand)]
     Rotate(OfAccessKey<rotate::Rotate>),
@@ -217,8 +219,8 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Remove(command) => command.run(process).await,
         Command::Migrate(migrate::Migrate::VirtualCluster(command)) => command.run(process).await,
         Command::Connect(command) => command.run(process).await,
-        Command::Disable(OfAccessKey::AccessKey(command)) => command.run(process).await,
-        Command::Enable(OfAccessKey::AccessKey(command)) => command.run(process).await,
+        Command::Disable(command) => command.run(process).await,
+        Command::Enable(command) => command.run(process).await,
         Command::Rotate(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Token(command) => command.run(process).await,
         // These commands need no server and are done already.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::Args;
 use postern_client::decode_fields;
 use postern_kinds::owned_access_key::{Fields, OwnedAccessKey, Spec};
-use postern_kinds::principal::Lifetime;
 use postern_kinds::{Kind as _, SecretText, access_key};
 use postern_meta::Timestamp;
 use postern_meta::object::{Object, ObjectMeta, OwnerReference};
@@ -18,9 +17,9 @@ use crate::duration::display_duration;
 use crate::error::CliError;
 use crate::flags::ConnectionFlags;
 use crate::output::escape;
-use crate::parse;
 use crate::process::Process;
 use crate::session::Session;
+use crate::{key_list, parse};
 
 /// A key to rotate.
 #[derive(Args, Debug)]
@@ -260,19 +259,12 @@ async fn end_old(
 fn end_of(object: &Object, now_unix_seconds: i64, overlap: Duration) -> Option<End> {
     let fields = decode_fields::<OwnedAccessKey>(object).ok()?;
     let created = created_unix_seconds(object)?;
-    let lifetime = Lifetime {
-        created_unix_seconds: created,
-        ttl_seconds: fields.spec.ttl,
-        after_last_activity: fields.spec.ttl_after_last_activity,
-        idle_seconds: 0,
-    };
     let overlap = i64::try_from(overlap.as_secs()).unwrap_or(i64::MAX);
     let wanted = now_unix_seconds.saturating_add(overlap);
-    let last_activity = fields.status.last_activity.map(Timestamp::unix_seconds);
-    Some(match lifetime.ends_at(last_activity) {
+    Some(match key_list::end_of(object, &fields) {
         Some(own) if own <= now_unix_seconds => End::Ended,
         // Each use of the others makes them end later.
-        Some(own) if own <= wanted && !lifetime.after_last_activity => End::ByItself,
+        Some(own) if own <= wanted && !fields.spec.ttl_after_last_activity => End::ByItself,
         _ => End::ByTtl(wanted.saturating_sub(created).max(1)),
     })
 }
