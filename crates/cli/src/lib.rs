@@ -30,6 +30,7 @@ mod parse;
 mod process;
 mod removed;
 mod resources;
+mod role_bindings;
 mod scope_flags;
 mod server_table;
 mod session;

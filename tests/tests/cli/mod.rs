@@ -17,6 +17,7 @@ mod plugin;
 mod projects;
 mod prompts;
 mod proxy;
+mod roles;
 mod running;
 mod scopes;
 mod secret_run;

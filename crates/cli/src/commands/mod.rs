@@ -15,6 +15,7 @@ mod describe;
 mod docs;
 mod edit;
 mod get;
+mod grant;
 mod list;
 mod lockout;
 mod login;
@@ -23,6 +24,7 @@ mod login_workload;
 mod migrate;
 mod principals;
 mod projects;
+mod roles;
 mod rotate;
 mod run;
 mod secret_names;
@@ -138,6 +140,20 @@ pub enum Command {
     /// Remove a member from a project.
     #[command(subcommand)]
     Remove(projects::Remove),
+    /// Give a role to a user or a team.
+    ///
+    /// Without --project and --namespace, the role counts everywhere. The command creates an ordinary binding, or with
+    /// --project adds a member to the project. You need the permissions of the role yourself, or `bind` on it.
+    Grant(Box<grant::Grant>),
+    /// Take a role from a user or a team.
+    ///
+    /// The command removes the user or team from every binding of the role in that place, and prints which. Other
+    /// subjects of the bindings stay. A binding without subjects is deleted.
+    Revoke(Box<grant::Revoke>),
+    /// List who has which role, and the binding that gives it.
+    ///
+    /// Access rules of objects (`postern share`) are no roles: `postern who-can` lists them, too.
+    Roles(roles::Roles),
     /// Move an object to another project.
     #[command(subcommand)]
     Migrate(migrate::Migrate),
@@ -217,6 +233,9 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Unshare(ByKind::Generic(command)) => command.run(process).await,
         Command::Add(command) => command.run(process).await,
         Command::Remove(command) => command.run(process).await,
+        Command::Grant(command) => command.run(process).await,
+        Command::Revoke(command) => command.run(process).await,
+        Command::Roles(command) => command.run(process).await,
         Command::Migrate(migrate::Migrate::VirtualCluster(command)) => command.run(process).await,
         Command::Connect(command) => command.run(process).await,
         Command::Disable(command) => command.run(process).await,

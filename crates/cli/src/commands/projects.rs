@@ -18,6 +18,7 @@ use crate::flags::{ConnectionFlags, ObjectFormat};
 use crate::output;
 use crate::parse;
 use crate::process::Process;
+use crate::role_bindings::Who;
 use crate::session::Session;
 
 /// The prefix of the roles that every project has. The short name of a role is the part after it.
@@ -117,7 +118,7 @@ pub struct RemoveMember {
 }
 
 /// Parses a role: the short name of one that every project has, or the name of a `ClusterRole`.
-fn role(text: &str) -> Result<String, String> {
+pub(super) fn role(text: &str) -> Result<String, String> {
     let own = MEMBER_ROLES.iter().find(|own| own.strip_prefix(ROLE_PREFIX) == Some(text));
     if let Some(own) = own {
         return Ok((*own).to_owned());
@@ -197,30 +198,74 @@ impl Add {
         let Self::Member(command) = self;
         let member = command.who.member(&command.role);
         let mut session = Session::open(&command.connection, process)?;
-        let roles = std::iter::once(member.cluster_role.as_str());
-        check_roles(&mut session, roles, "--role").await?;
-        let mut others = Vec::new();
-        let change = |members: &mut Vec<Value>| {
-            others = roles_of(members, &member);
-            add(members, &member)
-        };
-        let project = &command.project;
-        let (_, is_new) =
-            edit_list(&mut session, projects(), project, "members", &FLAGS, change).await?;
-        let (who, role) = (describe(&member), &member.cluster_role);
-        if is_new {
-            process.print_status(&format!("{who} is a member of the project {project}: {role}"));
-        } else {
-            process.print_note(&format!("{who} was a member of the project {project}: {role}"));
-        }
-        others.retain(|other| other != role);
-        if !others.is_empty() {
-            process.print_note(&format!(
-                "{who} keeps these roles in the project: {}",
-                output::escape(&others.join(", "))
-            ));
-        }
-        Ok(())
+        add_member(&mut session, &command.project, &member, "--role", process).await.map(drop)
+    }
+}
+
+/// Adds a member to a project, and prints the result. Returns whether anything changed. `role_flag` is where the role
+/// comes from.
+pub(super) async fn add_member(
+    session: &mut Session,
+    project: &str,
+    member: &Member,
+    role_flag: &str,
+    process: &Process,
+) -> Result<bool, CliError> {
+    let roles = std::iter::once(member.cluster_role.as_str());
+    check_roles(session, roles, role_flag).await?;
+    let mut others = Vec::new();
+    let change = |members: &mut Vec<Value>| {
+        others = roles_of(members, member);
+        add(members, member)
+    };
+    let (_, is_new) = edit_list(session, projects(), project, "members", &FLAGS, change).await?;
+    let (who, role) = (describe(member), &member.cluster_role);
+    if is_new {
+        process.print_status(&format!("{who} is a member of the project {project}: {role}"));
+    } else {
+        process.print_note(&format!("{who} was a member of the project {project}: {role}"));
+    }
+    others.retain(|other| other != role);
+    if !others.is_empty() {
+        process.print_note(&format!(
+            "{who} keeps these roles in the project: {}",
+            output::escape(&others.join(", "))
+        ));
+    }
+    Ok(is_new)
+}
+
+/// Removes one role of a member, and prints the result. Returns whether the member had the role.
+pub(super) async fn remove_role(
+    session: &mut Session,
+    project: &str,
+    member: &Member,
+    process: &Process,
+) -> Result<bool, CliError> {
+    let has_role = |entry: &Value| {
+        is_same(entry, member) && entry["clusterRole"] == member.cluster_role.as_str()
+    };
+    let change = |members: &mut Vec<Value>| {
+        let before = members.len();
+        members.retain(|entry| !has_role(entry));
+        members.len() < before
+    };
+    let (_, was_there) = edit_list(session, projects(), project, "members", &FLAGS, change).await?;
+    if was_there {
+        let (who, role) = (describe(member), &member.cluster_role);
+        process
+            .print_status(&format!("{who} is no longer a member of the project {project}: {role}"));
+    }
+    Ok(was_there)
+}
+
+/// A user or a team as a member with a role.
+pub(super) fn member_of(who: &Who, cluster_role: &str) -> Member {
+    Member {
+        kind: who.info().kind.to_owned(),
+        name: who.name().to_owned(),
+        cluster_role: cluster_role.to_owned(),
+        ..Member::default()
     }
 }
 
