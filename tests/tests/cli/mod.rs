@@ -9,6 +9,7 @@ mod create;
 mod describe;
 mod get;
 mod impersonation;
+mod invitations;
 mod kinds;
 mod lockout;
 mod login;

@@ -69,8 +69,9 @@ async fn one_value_may_be_absent() {
     let table = admin.ok(&["get", "secret", "--ignore-not-found", "db"]).await;
     assert_eq!(table, "KEY        BYTES\npassword   7\n");
     // A value that the caller may not read is not absent.
-    admin.ok(&["create", "user", "bob"]).await;
-    let said = admin.fails(1, &[&get[..], &["db.password", "--as", "bob"]].concat()).await;
+    admin.ok(&["create", "team", "red"]).await;
+    let as_team = ["db.password", "--as", "platform:team:red"];
+    let said = admin.fails(1, &[&get[..], &as_team].concat()).await;
     assert!(said.contains("forbidden"), "{said}");
     // Formats and flags for objects take the argument as a name.
     for other in
@@ -269,9 +270,10 @@ async fn longer_names_are_tried_where_there_is_no_shorter_one() {
 async fn a_secret_that_one_may_not_see_is_not_taken_for_absent() {
     let server = Server::start().await;
     let admin = admin(&server);
-    admin.ok(&["create", "user", "bob"]).await;
+    // A user could have such a secret, and gets 404. A team has no role.
+    admin.ok(&["create", "team", "red"]).await;
     make(&server, "a.b", json!({ "c": "hush" })).await;
-    let command = ["get", "secret", "a.b.c", "--as", "bob", "--debug"];
+    let command = ["get", "secret", "a.b.c", "--as", "platform:team:red", "--debug"];
     let said = admin.fails(1, &command).await;
     assert!(said.contains("forbidden") && said.contains("--key KEY"), "{said}");
     assert!(!said.contains("not found") && !said.contains("hush"), "{said}");

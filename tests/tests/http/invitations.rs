@@ -92,7 +92,8 @@ async fn who_may_invite_could_make_a_key_without_an_end() {
     with_key(&admin, "short", short).await;
     let child = with_key(&admin, "child", json!({ "user": "help", "parent": "short" })).await;
     refused(&child, "ends, and cannot invite").await;
-    let rules = json!([{ "apiGroups": [""], "resources": ["users", "groups"], "verbs": ["impersonate"] }]);
+    let rules =
+        json!([{ "apiGroups": [""], "resources": ["users", "groups"], "verbs": ["impersonate"] }]);
     allow(&admin, "acts", None, rules, "platform:user:agent").await;
     let agent = user(&admin, "agent").await;
     let object = json!({ "metadata": { "name": "by-agent" }, "spec": {} });

@@ -283,7 +283,7 @@ async fn an_owner_owns_after_a_restore_and_a_later_namesake_does_not() {
     assert_eq!(as_ada().await, 200);
     admin.delete(&format!("{}/ada", collection("users"))).send().await.expect(200);
     make(&admin, "users", "ada", json!({})).await;
-    // The later ada has nothing of this kind.
-    assert_eq!(as_ada().await, 403);
+    // The later ada has nothing of it.
+    assert_eq!(as_ada().await, 404);
     server.stop().await;
 }

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use postern_tests::objects::{based, collection, make, secret, secret_path, secrets, version_of};
+use postern_tests::objects::{
+    CORE, based, collection, make, secret, secret_path, secrets, version_of,
+};
 use postern_tests::slow::slow_body;
 use postern_tests::{Home, Random, Server, Setup, wait};
 use serde_json::{Value, json};
@@ -163,7 +165,7 @@ async fn impersonation_and_its_refusals_are_recorded() {
     make(&admin, "users", "bob", json!({})).await;
     let key = make(&admin, KEYS, "bob-key", json!({ "user": "bob" })).await;
     let bob = admin.with_token(key["spec"]["key"].as_str().unwrap());
-    let path = secret_path("db");
+    let path = format!("{CORE}/namespaces/platform/secrets/db");
     admin.get(&path).header("impersonate-user", "bob").send().await.expect(403);
     bob.get(&path).header("impersonate-user", "admin").send().await.expect(403);
     let found = records(home, 2, |record| record["responseStatus"]["code"] == 403).await;

@@ -52,6 +52,11 @@ impl Console {
     }
 }
 
+/// The login link with a code. Browsers do not send the part with the code.
+pub(super) fn login_link(session: &Session, code: &SecretText) -> String {
+    session.client.server().at_root(LOGIN_PATH) + code.expose()
+}
+
 /// A login link, and the address of the console.
 #[derive(Debug)]
 pub struct Link {
@@ -68,9 +73,9 @@ impl Link {
         let made = session.client.create_at_root(CODE_PATH).await;
         let made = made.and_then(|object| decode_fields::<ConsoleLoginCode>(&object));
         let Status { code, user_name, .. } = made.map_err(|error| session.explain(&error))?.status;
-        let at = |path| session.client.server().at_root(path);
-        let login = at(LOGIN_PATH) + code.expose();
-        Ok(Self { console: at(CONSOLE_PATH), login, user: user_name })
+        let login = login_link(session, &code);
+        let console = session.client.server().at_root(CONSOLE_PATH);
+        Ok(Self { console, login, user: user_name })
     }
 
     /// A login link with the access key of a kubeconfig. The environment is ignored.

@@ -16,6 +16,7 @@ mod docs;
 mod edit;
 mod get;
 mod grant;
+mod invite;
 mod list;
 mod lockout;
 mod login;
@@ -76,6 +77,11 @@ pub enum Command {
     /// browser. Without a browser, or with --print, the link is printed. While the browser starts, other users of
     /// the machine may see the link in the process list: use --print if they must not.
     Console(console::Console),
+    /// Print a login link for another user, who needs no access key for it.
+    ///
+    /// The link begins one session of the console. In it, the user creates access keys, and allows logins of the command line.
+    /// You need createkey on the user by a role, and an access key without a scope and without an end.
+    Invite(invite::Invite),
     /// Check whether you, or another user, have a permission: yes or no.
     ///
     /// The answer is the server's own decision, with the scope of the access key. The exit code is 0 for yes
@@ -217,6 +223,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Whoami(command) => command.run(process).await,
         Command::Version(command) => command.run(process).await,
         Command::Console(command) => command.run(process).await,
+        Command::Invite(command) => command.run(process).await,
         Command::Test(test_connector::Test::Connector(command)) => command.run(process).await,
         Command::CanI(command) => command.run(process).await,
         Command::WhoCan(command) => command.run(process).await,

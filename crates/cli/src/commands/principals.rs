@@ -4,7 +4,9 @@ use clap::Args;
 use postern_client::Collection;
 use postern_kinds::{Kind, team, user};
 use postern_meta::object::ObjectMeta;
+use serde_json::{Value, json};
 
+use super::invite::Validity;
 use super::new_object;
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, ObjectFormat};
@@ -42,6 +44,17 @@ pub(crate) struct CreateUser {
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
     email: String,
 
+    /// Teams to add the user to, separated by commas
+    #[arg(long = "team", value_name = "TEAM", value_delimiter = ',', value_parser = parse::name)]
+    teams: Vec<String>,
+
+    /// Print a login link for the user on the standard output, as `postern invite` does
+    #[arg(long, conflicts_with = "output")]
+    invite: bool,
+
+    #[command(flatten)]
+    validity: Validity,
+
     #[command(flatten)]
     common: Common,
 }
@@ -70,7 +83,20 @@ impl CreateUser {
             groups: self.common.groups.clone(),
             ..user::Spec::default()
         };
-        self.common.create::<user::User>(spec, process).await
+        if self.invite {
+            process.require_stdout()?;
+        } else if self.validity.is_given() {
+            return Err(CliError::usage("--valid-for is for a login link: pass --invite, too"));
+        }
+        let name = self.common.name.clone();
+        let mut session = self.common.create::<user::User>(spec, process).await?;
+        for team in &self.teams {
+            add_to_team(&mut session, team, &name, process).await?;
+        }
+        if self.invite {
+            self.validity.invite(&mut session, &name, process).await?;
+        }
+        Ok(())
     }
 }
 
@@ -83,12 +109,12 @@ impl CreateTeam {
             groups: self.common.groups.clone(),
             ..team::Spec::default()
         };
-        self.common.create::<team::Team>(spec, process).await
+        self.common.create::<team::Team>(spec, process).await.map(drop)
     }
 }
 
 impl Common {
-    async fn create<K: Kind>(self, spec: K::Spec, process: &Process) -> Result<(), CliError> {
+    async fn create<K: Kind>(self, spec: K::Spec, process: &Process) -> Result<Session, CliError> {
         let mut session = Session::open(&self.connection, process)?;
         let metadata = ObjectMeta { name: self.name.clone(), ..ObjectMeta::default() };
         let new = new_object::<K>(metadata, spec)?;
@@ -101,6 +127,33 @@ impl Common {
         ];
         let created = created.map_err(|error| session.explain_by_flags(&error, &flags))?;
         process.print_status(&format!("{} {} created", K::INFO.singular, self.name));
-        output::print_object(created, &K::INFO, self.output, process)
+        output::print_object(created, &K::INFO, self.output, process)?;
+        Ok(session)
     }
+}
+
+/// Adds a user to a team, unless the user is in it.
+async fn add_to_team(
+    session: &mut Session,
+    team: &str,
+    user: &str,
+    process: &Process,
+) -> Result<(), CliError> {
+    let of = Collection::of::<team::Team>(None);
+    let edited = session.client.edit(of, team, |object| {
+        let spec = object.fields.entry("spec").or_insert_with(|| json!({}));
+        let users = spec.as_object_mut().map(|spec| spec.entry("users").or_insert(json!([])));
+        match users.and_then(Value::as_array_mut) {
+            Some(users) if !users.iter().any(|one| one == user) => {
+                users.push(user.into());
+                true
+            }
+            _ => false,
+        }
+    });
+    if let Err(error) = edited.await {
+        return Err(session.explain_named(of, team, &error).await.at("--team"));
+    }
+    process.print_status(&format!("user {user} added to team {team}"));
+    Ok(())
 }

@@ -386,6 +386,7 @@ fn key_of(
         address: browser.address.clone(),
         user_agent: browser.user_agent.clone(),
         idle_seconds: policy.session_idle_seconds,
+        begun: None,
         login_code: false,
         command_line: None,
     });

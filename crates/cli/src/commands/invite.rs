@@ -1,0 +1,87 @@
+//! `postern invite`: a login link for another user.
+
+use std::time::Duration;
+
+use clap::Args;
+use postern_client::{Collection, decode_fields};
+use postern_kinds::SecretText;
+use postern_kinds::console_login_code::{ConsoleLoginCode, Spec};
+use postern_kinds::user::User;
+use postern_meta::object::ObjectMeta;
+
+use super::console::login_link;
+use super::new_object;
+use crate::duration::display_duration;
+use crate::error::CliError;
+use crate::flags::ConnectionFlags;
+use crate::output::escape;
+use crate::parse;
+use crate::process::Process;
+use crate::session::Session;
+
+/// How long a link is valid.
+#[derive(Args, Debug)]
+pub(crate) struct Validity {
+    /// How long the login link is valid, at most 72h [default: 24h]
+    #[arg(long, value_name = "DURATION", value_parser = parse::token_ttl)]
+    valid_for: Option<i64>,
+}
+
+/// The arguments of `postern invite`.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  postern invite ada --valid-for 72h")]
+pub struct Invite {
+    /// The user
+    #[arg(value_parser = parse::name)]
+    name: String,
+
+    #[command(flatten)]
+    validity: Validity,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+impl Invite {
+    /// Prints the link.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        process.require_stdout()?;
+        let mut session = Session::open(&self.connection, process)?;
+        self.validity.invite(&mut session, &self.name, process).await
+    }
+}
+
+impl Validity {
+    /// Whether the flag is given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.valid_for.is_some()
+    }
+
+    /// Makes a login link for a user, and prints only the link on the standard output.
+    pub(crate) async fn invite(
+        &self,
+        session: &mut Session,
+        user: &str,
+        process: &Process,
+    ) -> Result<(), CliError> {
+        let users = Collection::of::<User>(None);
+        let spec = Spec { ttl: self.valid_for.unwrap_or_default() };
+        let body = new_object::<ConsoleLoginCode>(ObjectMeta::default(), spec)?;
+        let made = session.client.act(users, user, "logincode", &body, false).await;
+        let flags = [("spec.ttl", "--valid-for")];
+        let made = made.map_err(|error| session.explain_by_flags(&error, &flags))?;
+        let made =
+            decode_fields::<ConsoleLoginCode>(&made).map_err(|error| session.explain(&error))?;
+        let link = login_link(session, &made.status.code);
+        process.print_value(&SecretText::from(link))?;
+        let valid = Duration::from_secs(u64::try_from(made.spec.ttl).unwrap_or_default());
+        process.print_status(&format!(
+            "the link is valid for {}, and for one login as {}: send it to this user alone. To withdraw it: postern delete \
+             accesskey {}",
+            display_duration(valid),
+            escape(&made.status.user_name),
+            escape(&made.status.access_key)
+        ));
+        Ok(())
+    }
+}

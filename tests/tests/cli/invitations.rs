@@ -1,0 +1,58 @@
+//! Inviting a user by a link, up to the first value that the user reads.
+
+use postern_tests::Server;
+use postern_tests::http::Client;
+use postern_tests::objects::{collection, secret_path};
+
+use crate::cli::admin;
+
+/// Begins the session of a login link as a browser does, and returns its cookie.
+async fn open_link(client: &Client, link: &str) -> String {
+    let (page, code) = link.trim().split_once("/ui/login#code=").expect("a login link");
+    assert!(page.starts_with("https://"), "{link}");
+    let reply = client.with_token(code).post("/auth/session").send().await;
+    reply.expect(201);
+    reply.header("set-cookie").unwrap().split_once(';').unwrap().0.to_owned()
+}
+
+/// From a running server to the read of a second person: three commands, and a link.
+#[tokio::test]
+async fn a_second_person_reads_a_value_after_three_commands() {
+    let server = Server::start().await;
+    let (admin, client) = (admin(&server), server.client());
+    let invited = admin.run(&["create", "user", "grace", "--invite", "--valid-for", "2d"]).await;
+    assert_eq!(invited.code, 0, "{}", invited.err);
+    assert!(invited.err.contains("valid for 2d, and for one login as grace"), "{}", invited.err);
+    admin.ok(&["set", "secret", "db.password", "hunter2"]).await;
+    admin.ok(&["share", "secret", "db", "--user", "grace"]).await;
+    let cookie = open_link(&client, invited.text()).await;
+    let read = client.get(&secret_path("db")).without("authorization").header("cookie", &cookie);
+    let read = read.header("x-postern-console", "1").send().await.expect(200);
+    assert_eq!(read["spec"]["data"]["password"], "aHVudGVyMg==");
+}
+
+#[tokio::test]
+async fn a_user_is_added_to_teams_and_invited_again() {
+    let server = Server::start().await;
+    let (admin, client) = (admin(&server), server.client());
+    admin.ok(&["create", "team", "shop"]).await;
+    let made =
+        admin.run(&["create", "user", "ada", "--team", "shop", "--email", "a@example.test"]).await;
+    assert_eq!((made.code, made.text()), (0, ""), "{}", made.err);
+    assert!(made.err.contains("user ada added to team shop"), "{}", made.err);
+    let team = client.get(&collection("teams/shop")).send().await.expect(200);
+    assert_eq!(team["spec"]["users"][0], "ada");
+    let link = admin.ok(&["invite", "ada"]).await;
+    open_link(&client, &link).await;
+    for (words, wanted) in [
+        (&["invite", "missing"][..], "not found"),
+        (&["invite", "ada", "--valid-for", "73h"], "--valid-for"),
+        (&["create", "user", "bob", "--valid-for", "1h"], "pass --invite"),
+        (&["create", "user", "carl", "--team", "missing"], "--team"),
+    ] {
+        let refused = admin.run(words).await;
+        assert_ne!(refused.code, 0, "{words:?}");
+        assert!(refused.err.contains(wanted), "{words:?}: {}", refused.err);
+        assert_eq!(refused.text(), "", "{words:?}");
+    }
+}
