@@ -12,6 +12,7 @@ mod changes;
 mod commands;
 mod duration;
 mod editor;
+mod env_file;
 mod error;
 mod escape;
 mod explain;

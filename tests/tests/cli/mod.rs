@@ -21,6 +21,7 @@ mod proxy;
 mod roles;
 mod running;
 mod scopes;
+mod secret_keys;
 mod secret_run;
 mod secrets;
 mod sharing;

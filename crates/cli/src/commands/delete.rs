@@ -186,7 +186,7 @@ impl DeleteSecrets {
 fn one_key(info: &Info, path: &str) -> Option<String> {
     let (secret, key) = path.split_once('.').filter(|_| info.kind == SharedSecret::INFO.kind)?;
     Some(format!(
-        "delete removes the whole secret; to remove only the key {key} of {secret}, run: postern edit secret {secret}"
+        "delete removes the whole secret; to remove only the key {key} of {secret}, run: postern unset secret {path}"
     ))
 }
 

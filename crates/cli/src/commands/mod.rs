@@ -31,6 +31,7 @@ mod run;
 mod secret_names;
 mod secret_read;
 mod secret_watch;
+mod secret_write;
 mod secrets;
 mod share;
 mod switch;
@@ -110,9 +111,12 @@ pub enum Command {
     /// without a change then, the command fails, and the file is kept. If another writer changed the object
     /// meanwhile, nothing is written, and the file is kept, too.
     Edit(edit::Edit),
-    /// Set one value.
+    /// Set values.
     #[command(subcommand)]
-    Set(secrets::Set),
+    Set(secret_write::Set),
+    /// Remove values.
+    #[command(subcommand)]
+    Unset(secret_write::Unset),
     /// List objects.
     #[command(subcommand)]
     List(ByKind<list::List>),
@@ -232,7 +236,8 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Edit(command) => command.run(process).await,
         Command::Apply(command) => command.run(process).await,
         Command::Run(command) => command.run(process).await,
-        Command::Set(secrets::Set::Secret(command)) => command.run(process).await,
+        Command::Set(secret_write::Set::Secret(command)) => command.run(process).await,
+        Command::Unset(secret_write::Unset::Secret(command)) => command.run(process).await,
         Command::List(ByKind::Generic(command)) => command.run(process).await,
         Command::Create(command) => command.run(process).await,
         Command::Delete(command) => command.run(process).await,

@@ -1,57 +1,28 @@
-//! `postern get secret` and `postern set secret`: reading and writing the values of shared secrets, and of
-//! those of a project.
-//! The requests for one secret are in `secret_read.rs`. Watching one secret is in `secret_watch.rs`, listing and deleting secrets in the verbs' own files.
+//! `postern get secret`: reading the values of shared secrets, and of those of a project.
+//! The requests for one secret are in `secret_read.rs`, and writes in `secret_write.rs`. Watching one secret is in `secret_watch.rs`, listing and deleting secrets in the verbs' own files.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use clap::{Args, Subcommand};
-use postern_client::{Collection, Representation};
+use clap::Args;
+use postern_client::Collection;
 use postern_kinds::project::namespace_of;
-use postern_kinds::project_secret::{self, ProjectSecret};
-use postern_kinds::shared_secret::{self, MAX_DATA_BYTES, SharedSecret};
+use postern_kinds::project_secret::ProjectSecret;
+use postern_kinds::shared_secret::SharedSecret;
 use postern_kinds::{Info, Kind as _, SecretText};
-use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::object::Object;
 use postern_meta::status::Reason;
-use serde_json::{Value, json};
+use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::new_object;
-use super::secret_names::{FindError, GivenPath, NotFound, NotUnique};
+use super::secret_names::{FindError, GivenPath, NotFound};
 use super::secret_read::{Need, ReadSecret, Search, Sizes, read};
+use crate::base64_text;
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, NamespaceFlag};
 use crate::output::{self, controls_terminal, escape};
 use crate::output_format::OutputFormat;
 use crate::parse::{self, SecretPath};
-use crate::process::{Process, read_file};
+use crate::process::Process;
 use crate::session::Session;
 use crate::variables::{Data, VariableFlags, dotenv_lines, shell_lines};
-use crate::{base64_text, kinds};
-
-/// How often a write is tried when others write the same secret.
-const WRITES_MAX: usize = 5;
-
-/// The values that can be set.
-#[derive(Subcommand, Debug)]
-pub enum Set {
-    /// Set one value of a secret, which is created if it does not exist; other keys stay.
-    ///
-    /// Without VALUE and --from-file the value is read from the standard input, byte for byte; on a terminal,
-    /// the command asks for it and does not display it. A VALUE on the command line is visible in the list of
-    /// processes and in the shell's history. An empty value is an error without --allow-empty.
-    ///
-    /// NAME ends at the first dot. If only a secret with a longer name exists, the command sets nothing: pass
-    /// --key to name the secret.
-    #[command(
-        name = kinds::name(&SharedSecret::INFO),
-        visible_aliases = kinds::visible_aliases(&SharedSecret::INFO),
-        aliases = kinds::hidden_aliases(&SharedSecret::INFO),
-    )]
-    Secret(SetSecret),
-}
 
 /// A secret to get: `get secret NAME[.KEY]`.
 ///
@@ -80,40 +51,6 @@ pub(super) struct GetSecret {
     pub(super) location: LocationFlags,
     /// Which server.
     pub(super) connection: ConnectionFlags,
-}
-
-/// A secret to set.
-#[derive(Args, Debug)]
-pub struct SetSecret {
-    /// The secret and the key in it
-    #[arg(value_name = "NAME.KEY", value_parser = parse::secret_path)]
-    path: SecretPath,
-
-    /// The value; - reads it from the standard input. Put one that begins with a dash after --
-    #[arg(value_parser = parse::hidden, conflicts_with = "from_file")]
-    value: Option<SecretText>,
-
-    /// The key; NAME is then the whole name of the secret, also with dots
-    #[arg(long, value_name = "KEY", value_parser = parse::data_key)]
-    key: Option<String>,
-
-    /// Take the value from this file, byte for byte
-    #[arg(long, value_name = "FILE")]
-    from_file: Option<PathBuf>,
-
-    /// Store an empty value too. Without, it is an error: a command or a variable may have failed
-    #[arg(long)]
-    allow_empty: bool,
-
-    /// Print KIND/NAME of the secret
-    #[arg(short, long, value_name = "FORMAT", value_parser = ["name"])]
-    output: Option<String>,
-
-    #[command(flatten)]
-    location: LocationFlags,
-
-    #[command(flatten)]
-    connection: ConnectionFlags,
 }
 
 /// Where a secret is: in a namespace, or in a project.
@@ -369,152 +306,12 @@ fn key_table(data: &Data, all: bool) -> Result<Zeroizing<String>, CliError> {
     Ok(Zeroizing::new(output::table(headings, rows)))
 }
 
-impl SetSecret {
-    /// Sets one key, and creates the secret where it does not exist.
-    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        if self.reads_stdin() && self.connection.target.credential.reads_key_from_stdin() {
-            return Err(CliError::usage(
-                "the standard input cannot be both the access key and the value",
-            )
-            .hint("give the value with --from-file, or the key in POSTERN_ACCESS_KEY"));
-        }
-        let given = GivenPath::new(&self.path, self.key.as_ref(), false)?;
-        let SecretPath { name, key: Some(key) } = &given.path else {
-            let name = &given.path.name;
-            return Err(CliError::usage(format!("no key is given: pass {name}.KEY")));
-        };
-        let mut session = Session::open(&self.connection, process)?;
-        let (info, namespace) = self.location.locate(&mut session).await?;
-        let value = self.value(&given.path, process)?;
-        if value.is_empty() && !self.allow_empty {
-            return Err(self.empty());
-        }
-        let value = SecretText::from(STANDARD.encode(&value));
-        let of = Collection::new(info, Some(&namespace));
-        let made = write(&mut session, of, &given, key, &value).await?;
-        let what = if made { "created with the key" } else { "has a new value for the key" };
-        process.print_status(&format!("secret {name} in the namespace {namespace} {what} {key}"));
-        if self.output.is_none() {
-            return Ok(());
-        }
-        let name = output::full_name(info, name);
-        process.print_text(format!("{name}\n"))
-    }
-
-    /// The error for a value without any byte.
-    fn empty(&self) -> CliError {
-        let message = match (&self.from_file, &self.value) {
-            (Some(file), _) => format!("{} is empty; nothing was done", file.display()),
-            (None, Some(value)) if value.expose() != "-" => {
-                "the value is empty; nothing was done".to_owned()
-            }
-            _ => "the input was empty; nothing was done".to_owned(),
-        };
-        CliError::new(message).hint("to store an empty value, pass --allow-empty")
-    }
-
-    fn reads_stdin(&self) -> bool {
-        self.from_file.is_none() && self.value.as_ref().is_none_or(|value| value.expose() == "-")
-    }
-
-    fn value(&self, path: &SecretPath, process: &Process) -> Result<Zeroizing<Vec<u8>>, CliError> {
-        if let Some(file) = &self.from_file {
-            return read_file(file, MAX_DATA_BYTES);
-        }
-        match &self.value {
-            Some(value) if value.expose() != "-" => {
-                Ok(Zeroizing::new(value.expose().as_bytes().to_vec()))
-            }
-            None if process.stdin_is_terminal() => {
-                let value = process.prompt_hidden(&format!("Value of {}", path.written()))?;
-                Ok(Zeroizing::new(value.expose().as_bytes().to_vec()))
-            }
-            _ => {
-                let bytes = process.read_stdin(MAX_DATA_BYTES)?;
-                let break_at = bytes.iter().position(|byte| *byte == b'\n');
-                if break_at.is_some_and(|at| at + 1 == bytes.len()) {
-                    process.print_note(
-                        "the value ends with a line break; use printf '%s' to avoid it",
-                    );
-                }
-                Ok(bytes)
-            }
-        }
-    }
-}
-
-/// Patches the secret, or creates it where it does not exist, and tries again when others write it
-/// at the same time. Returns whether the secret was created.
-async fn write(
-    session: &mut Session,
-    of: Collection<'_>,
-    given: &GivenPath,
-    key: &str,
-    value: &SecretText,
-) -> Result<bool, CliError> {
-    let name = &given.path.name;
-    let patch = json!({ "spec": { "data": { (key): value.expose() } } });
-    let new = new_secret(of.info(), name, key, value)?;
-    let mut is_unique = false;
-    for attempt in 1.. {
-        let Err(refused) = session.client.merge_patch(of, name, &patch).await else {
-            return Ok(false);
-        };
-        let last = attempt >= WRITES_MAX;
-        match refused.reason() {
-            Some(Reason::Conflict) if !last => continue,
-            // The caller may be allowed to create, but not to learn that it does not exist.
-            Some(Reason::NotFound | Reason::Forbidden) => {}
-            _ => return Err(session.explain(&refused)),
-        }
-        if !is_unique {
-            check_unique(session, of, given).await?;
-            is_unique = true;
-        }
-        match session.client.create(of, &new).await {
-            Ok(_) => return Ok(true),
-            Err(error) => match (error.reason(), refused.reason()) {
-                // Another client created it meanwhile.
-                (Some(Reason::AlreadyExists), Some(Reason::NotFound)) if !last => {}
-                // The secret exists, and the caller may not change it.
-                (Some(Reason::AlreadyExists), Some(Reason::Forbidden)) => {
-                    return Err(session.explain(&refused));
-                }
-                _ => return Err(session.explain(&error)),
-            },
-        }
-    }
-    unreachable!("the last attempt returns")
-}
-
-/// Checks that no other secret can be meant. No values are asked for.
-async fn check_unique(
-    session: &mut Session,
-    of: Collection<'_>,
-    given: &GivenPath,
-) -> Result<(), CliError> {
-    let ask = async |name: &str| {
-        session.client.get_as(of, name, Representation::Metadata).await.map(drop)
-    };
-    given.check_unique(ask).await.map_err(|error| match error {
-        NotUnique::Name(error) => error,
-        NotUnique::Request(error) => session.explain(&error),
-    })
-}
-
-fn new_secret(info: &Info, name: &str, key: &str, value: &SecretText) -> Result<Object, CliError> {
-    let data = BTreeMap::from([(key.to_owned(), value.clone())]);
-    let metadata = ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() };
-    if info.kind == ProjectSecret::INFO.kind {
-        let spec = project_secret::Spec { data, ..project_secret::Spec::default() };
-        return new_object::<ProjectSecret>(metadata, spec);
-    }
-    let spec = shared_secret::Spec { data, ..shared_secret::Spec::default() };
-    new_object::<SharedSecret>(metadata, spec)
-}
-
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde_json::json;
+
     use super::*;
 
     fn data(pairs: &[(&str, &[u8])]) -> Data {
