@@ -4,19 +4,26 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use postern_client::{Collection, Representation};
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::project::{Project, namespace_of};
+use postern_kinds::project_secret::ProjectSecret;
 use postern_kinds::scope::{
     Scope, ScopeProject, ScopeResources, ScopeRule, ScopeSpace, ScopeVirtualCluster,
 };
-use postern_kinds::{AnyKind, Kind as _, MANAGEMENT_V1};
+use postern_kinds::shared_secret::SharedSecret;
+use postern_kinds::{AnyKind, Info, Kind as _, MANAGEMENT_V1, default_namespace};
 use postern_meta::names::dns1123_subdomain;
+use postern_meta::status::Reason;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::manifest;
 use crate::output::escape;
-use crate::process::read_text_file;
+use crate::parse;
+use crate::process::{Process, read_text_file};
+use crate::role_bindings::Location;
+use crate::session::Session;
 
 /// Stands for every project, or every space or virtual cluster of a project.
 const ALL: &str = "*";
@@ -47,6 +54,11 @@ pub(crate) struct ScopeFlags {
     #[arg(long = "cluster", value_name = "CLUSTER", value_parser = dns1123_name)]
     clusters: Vec<String>,
 
+    /// Allow reading this secret, in the default namespace or in this one; for a project secret, the namespace is that
+    /// of the project; may be repeated
+    #[arg(long = "secret", value_name = "[NAMESPACE/]NAME", value_parser = secret)]
+    secrets: Vec<InNamespace>,
+
     /// Allow the reads of the command line, such as the list of projects; no secrets
     #[arg(long)]
     allow_cli: bool,
@@ -54,7 +66,7 @@ pub(crate) struct ScopeFlags {
     /// Allow only get, list and watch. Without --project and --cluster, this covers every object
     /// that the owner may read. With them, it covers only these projects (not the content of their
     /// clusters) and the content of these clusters
-    #[arg(long, conflicts_with_all = ["spaces", "virtual_clusters", "scope_files"])]
+    #[arg(long, conflicts_with_all = ["spaces", "virtual_clusters", "secrets", "scope_files"])]
     read_only: bool,
 
     /// Allow the scope in this file, in YAML or JSON, as in spec.scope; may be repeated, the scopes add up
@@ -67,6 +79,29 @@ pub(crate) struct ScopeFlags {
 struct InProject {
     project: String,
     name: String,
+}
+
+/// A secret: its name and its namespace.
+#[derive(Clone, Debug)]
+struct InNamespace {
+    /// `None` for the default one.
+    namespace: Option<String>,
+    name: String,
+}
+
+impl InNamespace {
+    /// The namespace of the secret. The server's names of namespaces are known by then.
+    fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_else(|| default_namespace())
+    }
+
+    /// The kinds that the secret can be of. In the namespace of a project, there are two.
+    fn infos(&self) -> &'static [&'static Info] {
+        match Location::of_namespace(Some(self.namespace())) {
+            Location::Project(_) => &[&ProjectSecret::INFO, &SharedSecret::INFO],
+            Location::Everywhere | Location::Namespace(_) => &[&SharedSecret::INFO],
+        }
+    }
 }
 
 /// Parses a name, or `*`.
@@ -82,6 +117,15 @@ fn dns1123_name(text: &str) -> Result<String, String> {
     dns1123_subdomain(text).map(|()| text.to_owned())
 }
 
+/// Parses `NAME` or `NAMESPACE/NAME`.
+fn secret(text: &str) -> Result<InNamespace, String> {
+    let (namespace, name) = match text.split_once('/') {
+        None => (None, text),
+        Some((namespace, name)) => (Some(parse::namespace(namespace)?), name),
+    };
+    Ok(InNamespace { namespace, name: parse::name(name)? })
+}
+
 /// Parses `PROJECT/NAME`.
 fn in_project(text: &str) -> Result<InProject, String> {
     let Some((project, name)) = text.split_once('/') else {
@@ -93,9 +137,26 @@ fn in_project(text: &str) -> Result<InProject, String> {
 }
 
 impl ScopeFlags {
-    /// Whether they name projects. The scope then needs the namespaces of these projects.
-    pub(crate) fn names_projects(&self) -> bool {
-        !self.projects.is_empty()
+    /// Whether they name projects or secrets. The scope then needs the server's names of namespaces.
+    pub(crate) fn needs_namespaces(&self) -> bool {
+        !self.projects.is_empty() || !self.secrets.is_empty()
+    }
+
+    /// Prints the secrets of the flags that do not exist.
+    pub(crate) async fn print_missing(&self, session: &mut Session, process: &Process) {
+        for secret in &self.secrets {
+            let (namespace, name) = (secret.namespace(), &secret.name);
+            let mut is_missing = true;
+            for info in secret.infos() {
+                let of = Collection::new(info, Some(namespace));
+                let read = session.client.get_as(of, name, Representation::Metadata).await;
+                is_missing &= read.is_err_and(|error| error.reason() == Some(Reason::NotFound));
+            }
+            if is_missing {
+                let text = format!("there is no secret {name} in the namespace {namespace}");
+                process.print_note(&text);
+            }
+        }
     }
 
     /// The scope that the flags name, or `None` without any flag. Without a scope, the key has all
@@ -117,6 +178,16 @@ impl ScopeFlags {
         scope.rules.extend(clusters.map(|cluster| ScopeRule {
             cluster,
             verbs: verbs.clone(),
+            ..ScopeRule::default()
+        }));
+        scope.rules.extend(self.secrets.iter().map(|secret| ScopeRule {
+            verbs: READ_VERBS.map(str::to_owned).to_vec(),
+            resources: vec![ScopeResources {
+                group: MANAGEMENT_V1.group.to_owned(),
+                resources: secret.infos().iter().map(|info| info.plural.to_owned()).collect(),
+                resource_names: vec![secret.name.clone()],
+            }],
+            namespaces: vec![secret.namespace().to_owned()],
             ..ScopeRule::default()
         }));
         scope.spaces.extend(
@@ -189,7 +260,7 @@ fn add(scope: &mut Scope, more: Scope) {
 
 fn read(file: &Path) -> Result<Scope, CliError> {
     let bytes = read_text_file(file)?;
-    parse(&bytes).map_err(|what| {
+    scope_of(&bytes).map_err(|what| {
         CliError::new(format!("{}: {}", file.display(), escape(&what))).hint(
             "a scope is a mapping, as in spec.scope of an access key: projects, spaces, virtualClusters, \
              rules, allowPlatformCli; {} gives access to nothing",
@@ -198,7 +269,7 @@ fn read(file: &Path) -> Result<Scope, CliError> {
 }
 
 /// Reads a scope. Unknown content is an error: without it, the scope could be wider.
-fn parse(bytes: &[u8]) -> Result<Scope, String> {
+fn scope_of(bytes: &[u8]) -> Result<Scope, String> {
     const PATH: &str = "spec.scope";
     let scope = manifest::value_of(bytes)?;
     if !scope.is_object() {
@@ -266,6 +337,29 @@ mod tests {
                 json!({ "rules": [{ "cluster": "east", "verbs": ["get", "list", "watch"] }] }),
             ),
             ("--read-only", json!({ "rules": [{ "verbs": ["get", "list", "watch"] }] })),
+            (
+                "--secret db --secret p-web/tls.v2",
+                json!({ "rules": [
+                {
+                    "verbs": ["get", "list", "watch"],
+                    "resources": [{
+                        "group": "management.platform.sh",
+                        "resources": ["sharedsecrets"],
+                        "resourceNames": ["db"],
+                    }],
+                    "namespaces": ["platform"],
+                },
+                {
+                    "verbs": ["get", "list", "watch"],
+                    "resources": [{
+                        "group": "management.platform.sh",
+                        "resources": ["projectsecrets", "sharedsecrets"],
+                        "resourceNames": ["tls.v2"],
+                    }],
+                    "namespaces": ["p-web"],
+                },
+            ] }),
+            ),
         ] {
             assert_eq!(scope(words), Ok(wanted), "{words}");
         }
@@ -275,6 +369,10 @@ mod tests {
             "--space /dev",
             "--virtual-cluster web/",
             "--cluster *",
+            "--secret a/b/c",
+            "--secret /db",
+            "--secret platform/",
+            "--secret *",
         ] {
             assert!(scope(wrong).is_err(), "{wrong}");
         }
@@ -302,7 +400,7 @@ mod tests {
         assert_eq!(scope("--read-only --project web --project shop"), Ok(wanted));
         let refused = scope("--read-only --project *").unwrap_err();
         assert!(refused.contains("a scope cannot express"), "{refused}");
-        for other in ["--space a/b", "--virtual-cluster a/b", "--scope-file f"] {
+        for other in ["--secret db", "--space a/b", "--virtual-cluster a/b", "--scope-file f"] {
             let refused = scope(&format!("--read-only {other}")).unwrap_err();
             assert!(refused.contains("cannot be used with"), "{refused}");
         }
@@ -342,7 +440,7 @@ mod tests {
             ("rules: []\nrules: []", "duplicate field rules"),
             ("rules: [", "line"),
         ] {
-            let what = parse(text.as_bytes()).expect_err(text);
+            let what = scope_of(text.as_bytes()).expect_err(text);
             assert!(what.contains(wanted), "{text:?}: {what}");
         }
     }

@@ -63,6 +63,21 @@ async fn a_key_gives_access_to_what_its_flags_name() {
     let (_, scope) = with_key(&admin, "of-cluster", &["--cluster", "east", "--allow-cli"]).await;
     assert_eq!(scope, json!({ "rules": [{ "cluster": "east" }], "allowPlatformCli": true }));
 
+    admin.ok(&["set", "secret", "other.password", "hush"]).await;
+    let flags = ["--secret", "platform/db", "--secret", "p-web/db", "--expires", "30d"];
+    let (user, _) = with_key(&admin, "of-secret", &flags).await;
+    for namespace in ["platform", "p-web"] {
+        user.ok(&read(namespace)).await;
+        user.fails(1, &write(namespace)).await;
+    }
+    user.fails(1, &read("p-shop")).await;
+    user.fails(1, &["get", "secret", "other.password"]).await;
+    user.ok(&["run", "--secret", "db", "--", "true"]).await;
+    let ttl = ["get", "accesskey", "of-secret", "-o", "jsonpath={.spec.ttl}"];
+    assert_eq!(admin.ok(&ttl).await, "2592000");
+    let output = admin.run(&["create", "accesskey", "of-none", "--secret", "shop/none"]).await;
+    assert!(output.err.contains("there is no secret none in the namespace shop"), "{}", output.err);
+
     let file = admin.file("scope.yaml", "rules:\n- verbs: [get]\n  namespaces: [platform]\n");
     let (user, _) = with_key(&admin, "of-file", &["--scope-file", &file]).await;
     assert_eq!(user.ok(&read("platform")).await, "hush");

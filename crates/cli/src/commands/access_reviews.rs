@@ -175,7 +175,7 @@ impl CanI {
         }
         let mut session = Session::open(&connection, process)?;
         let attributes = self.question.attributes(&mut session, process).await?;
-        if self.scope.names_projects() {
+        if self.scope.needs_namespaces() {
             session.load_names().await?;
         }
         let AccessStatus { allowed: is_allowed, reason, evaluation_error, .. } = match self
