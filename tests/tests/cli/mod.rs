@@ -13,6 +13,7 @@ mod invitations;
 mod kinds;
 mod lockout;
 mod login;
+mod offboard;
 mod operator;
 mod plugin;
 mod projects;

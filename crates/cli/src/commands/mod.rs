@@ -23,6 +23,7 @@ mod login;
 mod login_browser;
 mod login_workload;
 mod migrate;
+mod offboard;
 mod principals;
 mod projects;
 mod roles;
@@ -164,6 +165,12 @@ pub enum Command {
     ///
     /// Access rules of objects (`postern share`) are no roles: `postern who-can` lists them, too.
     Roles(roles::Roles),
+    /// Disable a user that leaves, and move what the user owns.
+    ///
+    /// The command prints what stops: access keys, sessions, memberships, roles. It prints the objects that the user
+    /// owns, and with --transfer-to gives them to another owner. Then it disables the user. `enable user` undoes this,
+    /// but does not move the objects back.
+    Offboard(Box<offboard::Offboard>),
     /// Move an object to another project.
     #[command(subcommand)]
     Migrate(migrate::Migrate),
@@ -248,6 +255,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Grant(command) => command.run(process).await,
         Command::Revoke(command) => command.run(process).await,
         Command::Roles(command) => command.run(process).await,
+        Command::Offboard(command) => command.run(process).await,
         Command::Migrate(migrate::Migrate::VirtualCluster(command)) => command.run(process).await,
         Command::Connect(command) => command.run(process).await,
         Command::Disable(command) => command.run(process).await,

@@ -1,0 +1,435 @@
+//! `postern offboard USER`: shows what stops and what the user owns, moves the owned objects to a new owner, and disables
+//! the user. The objects that the caller cannot read are not in it.
+
+use clap::Args;
+use postern_client::{Collection, Representation};
+use postern_kinds::project::{Project, Spec as ProjectSpec};
+use postern_kinds::user::User;
+use postern_kinds::workload_identity::WorkloadIdentity;
+use postern_kinds::{Info, Kind as _, Principal, Verb};
+use postern_meta::object::Object;
+use serde_json::{Value, json};
+
+use super::lockout::{self, Ending, LockoutFlags};
+use super::roles;
+use crate::batch::{self, Failure};
+use crate::error::CliError;
+use crate::flags::{ConnectionFlags, DryRun};
+use crate::key_list::{self, ListedKey, with_dependents};
+use crate::output::{self, escape};
+use crate::process::Process;
+use crate::role_bindings::{Binding, Who, role_text};
+use crate::session::Session;
+use crate::{kinds, parse};
+
+/// The column of a table with the owner.
+const OWNER_COLUMN: &str = "Owner";
+
+/// The arguments of `postern offboard`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    postern offboard ada --dry-run\n  \
+    postern offboard ada --transfer-to team/shop")]
+pub struct Offboard {
+    /// The user
+    #[arg(value_name = "USER", value_parser = user_name)]
+    name: String,
+
+    /// The new owner of everything that the user owns, as team/NAME or user/NAME. You need `makeowner` on it
+    #[arg(long, value_name = "OWNER", value_parser = owner)]
+    transfer_to: Option<Who>,
+
+    /// Print what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// How to print it [default: a table]
+    #[arg(short, long, value_name = "FORMAT", value_enum)]
+    output: Option<Format>,
+
+    #[command(flatten)]
+    lockout: LockoutFlags,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+/// Formats for programs.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Format {
+    Json,
+    Yaml,
+}
+
+/// Parses `NAME` or `user/NAME`.
+fn user_name(text: &str) -> Result<String, String> {
+    parse::name(text.strip_prefix("user/").unwrap_or(text))
+}
+
+/// Parses `user/NAME` or `team/NAME`.
+fn owner(text: &str) -> Result<Who, String> {
+    match text.split_once('/') {
+        Some(("user", name)) => Ok(Who::User(parse::name(name)?)),
+        Some(("team", name)) => Ok(Who::Team(parse::name(name)?)),
+        _ => Err("an owner is user/NAME or team/NAME".to_owned()),
+    }
+}
+
+/// An object that the user owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OwnedObject {
+    kind: &'static str,
+    plural: &'static str,
+    namespace: Option<String>,
+    name: String,
+    resource_version: String,
+}
+
+impl OwnedObject {
+    /// The object in a table and in a sentence.
+    fn described(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{}/{}", escape(namespace), escape(&self.name)),
+            None => escape(&self.name),
+        }
+    }
+}
+
+/// What ends with a user, and what the user owns.
+struct Plan {
+    keys: Vec<ListedKey>,
+    teams: Vec<String>,
+    /// Projects with the roles of the user in them.
+    projects: Vec<(String, String)>,
+    grants: Vec<Binding>,
+    workload_identities: Vec<String>,
+    owned: Vec<OwnedObject>,
+    /// The kinds that the caller may not list.
+    unseen: Vec<&'static str>,
+}
+
+impl Offboard {
+    /// Shows, asks, transfers, and disables.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let asks = !self.lockout.yes && !self.dry_run;
+        if asks && !process.stdin_is_terminal() {
+            let text = "the command asks for confirmation, and there is no terminal";
+            return Err(CliError::usage(text)
+                .hint("--dry-run prints what would change")
+                .hint("--yes does it without confirmation"));
+        }
+        if self.transfer_to == Some(Who::User(self.name.clone())) {
+            return Err(CliError::usage("--transfer-to names the user that leaves"));
+        }
+        let mut session = Session::open(&self.connection, process)?;
+        session.load_names().await?;
+        let (of, name) = (Collection::of::<User>(None), self.name.as_str());
+        let read = session.client.get(of, name).await;
+        let user = session.answer(of, name, read).await?;
+        if let Some(to) = &self.transfer_to {
+            to.check(&mut session, "--transfer-to").await?;
+        }
+        let plan = self.plan(&mut session, process).await?;
+        let dry_run = if self.dry_run { DryRun::Server } else { DryRun::None };
+        let objects = [(&User::INFO, self.name.clone())];
+        let ending = Ending::Disable(dry_run);
+        lockout::check(&mut session, &objects, ending, self.lockout, process).await?;
+        self.print(&plan, process)?;
+        if self.dry_run {
+            process.print_status("nothing was changed");
+            return Ok(());
+        }
+        if asks && !process.confirm(&self.question(&plan))? {
+            return Err(CliError::new("not confirmed, so nothing was done"));
+        }
+        self.transfer(&mut session, &plan, process).await?;
+        let is_disabled = user.fields.get("spec").is_some_and(|spec| spec["disabled"] == true);
+        if is_disabled {
+            process.print_status(&format!("user {name} was disabled already"));
+        } else {
+            let patch = json!({ "spec": { "disabled": true } });
+            let disabled = session.client.merge_patch(of, name, &patch).await;
+            session.answer(of, name, disabled).await?;
+            process.print_status(&format!("user {name} disabled"));
+        }
+        print_next(name, &plan, process);
+        Ok(())
+    }
+
+    fn question(&self, plan: &Plan) -> String {
+        let name = &self.name;
+        match &self.transfer_to {
+            Some(to) if !plan.owned.is_empty() => {
+                let count = plan.owned.len();
+                format!("Move {count} owned objects to {}, and disable {name}?", text_of(to))
+            }
+            _ => format!("Disable {name}?"),
+        }
+    }
+
+    async fn plan(&self, session: &mut Session, process: &Process) -> Result<Plan, CliError> {
+        let who = Who::User(self.name.clone());
+        let keys = key_list::list(session, process).await?;
+        let of_user = |key: &ListedKey| key.is_of(Principal::User(&self.name));
+        let keys = with_dependents(&keys, of_user).into_iter().filter(|key| key.is_alive);
+        let keys: Vec<ListedKey> = keys.cloned().collect();
+        let identities = who.identities(session).await?;
+        let rows = roles::rows(session, Some(&who), process).await?;
+        let direct = rows.into_iter().filter(|(_, subject)| identities.is_direct(subject));
+        let grants = direct.map(|(binding, _)| binding).filter(|binding| !binding.is_of_server());
+        let grants: Vec<Binding> = grants.collect();
+        let mut plan = Plan {
+            keys,
+            teams: identities.teams.clone(),
+            projects: projects_of(session, &self.name).await?,
+            grants,
+            workload_identities: Vec::new(),
+            owned: Vec::new(),
+            unseen: Vec::new(),
+        };
+        let identity = owned_of(session, &WorkloadIdentity::INFO, &self.name, &mut plan.unseen);
+        let identities = identity.await?.into_iter();
+        plan.workload_identities = identities.map(|one| one.name).collect();
+        let kinds = postern_kinds::all().iter().filter(|kind| kind.has_ownership());
+        for info in kinds.map(|kind| kind.info()).filter(|info| info.serves(Verb::List)) {
+            let owned = owned_of(session, info, &self.name, &mut plan.unseen).await?;
+            plan.owned.extend(owned);
+        }
+        Ok(plan)
+    }
+
+    fn print(&self, plan: &Plan, process: &Process) -> Result<(), CliError> {
+        for plural in &plan.unseen {
+            process.print_note(&format!("you have no permission to list {plural}"));
+        }
+        let text = match self.output {
+            Some(Format::Json) => output::json(self.as_json(plan)),
+            Some(Format::Yaml) => output::yaml(self.as_json(plan)),
+            None => {
+                let rows = self.rows(plan);
+                if rows.is_empty() {
+                    process.print_status(&format!("the user {} has and owns nothing", self.name));
+                    return Ok(());
+                }
+                let headings = ["KIND", "NAME", "EFFECT"].map(str::to_owned).to_vec();
+                output::table(headings, rows).into()
+            }
+        };
+        process.print_text(text.as_str())
+    }
+
+    /// The table: what stops, and what is owned.
+    fn rows(&self, plan: &Plan) -> Vec<Vec<String>> {
+        let row =
+            |kind: &str, name: String, effect: &str| vec![kind.to_owned(), name, effect.to_owned()];
+        let owned = match &self.transfer_to {
+            Some(to) => format!("moves to {}", text_of(to)),
+            None => "keeps an owner that is disabled".to_owned(),
+        };
+        let keys = plan.keys.iter().map(|key| {
+            row(if key.is_session { "session" } else { "accesskey" }, escape(&key.name), "stops")
+        });
+        let teams =
+            plan.teams.iter().map(|team| row("team", escape(team), "membership has no effect"));
+        let projects = plan.projects.iter().map(|(project, role)| {
+            let name = format!("{} ({})", escape(project), escape(role));
+            row("project", name, "membership has no effect")
+        });
+        let grants = plan.grants.iter().map(|binding| {
+            let role = format!("{} {}", role_text(&binding.role), binding.location.described());
+            row("role", role, &format!("{} has no effect", binding.described()))
+        });
+        let workloads = plan.workload_identities.iter();
+        let workloads =
+            workloads.map(|name| row("workloadidentity", escape(name), "gets no access keys"));
+        let owned = plan.owned.iter().map(|one| row(one.kind, one.described(), &owned));
+        keys.chain(teams).chain(projects).chain(grants).chain(workloads).chain(owned).collect()
+    }
+
+    /// The same for programs.
+    fn as_json(&self, plan: &Plan) -> Value {
+        let names = |is_session: bool| -> Vec<&str> {
+            let keys = plan.keys.iter().filter(|key| key.is_session == is_session);
+            keys.map(|key| key.name.as_str()).collect()
+        };
+        let projects =
+            plan.projects.iter().map(|(name, role)| json!({ "name": name, "role": role }));
+        let grants = plan.grants.iter().map(|binding| {
+            json!({
+                "role": binding.role,
+                "namespace": binding.location.namespace(),
+                "binding": { "kind": binding.location.binding_info().kind, "name": binding.name },
+            })
+        });
+        let owned = plan
+            .owned
+            .iter()
+            .map(|one| json!({ "kind": one.kind, "namespace": one.namespace, "name": one.name }));
+        json!({
+            "user": self.name,
+            "accessKeys": names(false),
+            "sessions": names(true),
+            "teams": plan.teams,
+            "projects": projects.collect::<Vec<_>>(),
+            "grants": grants.collect::<Vec<_>>(),
+            "workloadIdentities": plan.workload_identities,
+            "owned": owned.collect::<Vec<_>>(),
+            "transferTo": self.transfer_to.as_ref().map(text_of),
+            "notListed": plan.unseen,
+        })
+    }
+
+    /// Moves everything to the new owner. After an error, the user is not disabled.
+    async fn transfer(
+        &self,
+        session: &mut Session,
+        plan: &Plan,
+        process: &Process,
+    ) -> Result<(), CliError> {
+        let Some(to) = &self.transfer_to else { return Ok(()) };
+        let owner = match to {
+            Who::User(user) => json!({ "user": user, "team": null }),
+            Who::Team(team) => json!({ "user": null, "team": team }),
+        };
+        let label = |one: &OwnedObject| Some(format!("{}/{}", one.kind, one.described()));
+        let moved = batch::each(&plan.owned, label, process, async |one| {
+            let Ok(info) = crate::resources::kind(one.plural, Verb::Update) else { return Ok(()) };
+            let of = Collection::new(info, one.namespace.as_deref());
+            // Another owner in the meantime is a conflict.
+            let patch = json!({
+                "metadata": { "resourceVersion": one.resource_version },
+                "spec": { "owner": owner },
+            });
+            let what = format!("{} {}", one.kind, one.described());
+            match session.client.merge_patch(of, &one.name, &patch).await {
+                Ok(_) => {
+                    process.print_status(&format!("{what} moved to {}", text_of(to)));
+                    Ok(())
+                }
+                Err(error) => {
+                    let explained = session.explain(&error).at(&what);
+                    Err(Failure::of(&error, explained))
+                }
+            }
+        });
+        moved.await.inspect_err(|_| {
+            let text =
+                "not every object was moved, so the user is not disabled: run the command again";
+            process.print_note(text);
+        })
+    }
+}
+
+/// The next steps.
+fn print_next(name: &str, plan: &Plan, process: &Process) {
+    if !plan.grants.is_empty() {
+        process.print_note(&format!(
+            "a later user of the name {name} would have the roles above: `postern revoke ROLE --user {name}` \
+             removes them"
+        ));
+    }
+    process.print_note(
+        "secret syncs that the user wrote stop, too; the API does not tell which these are",
+    );
+    process
+        .print_status(&format!("next: `postern delete user {name}` also deletes the access keys"));
+}
+
+/// `user/NAME` or `team/NAME`.
+fn text_of(who: &Who) -> String {
+    format!("{}/{}", who.principal().kind(), who.name())
+}
+
+/// The projects with the user as a member, each with the role.
+async fn projects_of(session: &mut Session, user: &str) -> Result<Vec<(String, String)>, CliError> {
+    let of = Collection::of::<Project>(None);
+    let listed = session.client.list(of, Representation::Whole).await;
+    let Some(list) = session.readable(listed)? else { return Ok(Vec::new()) };
+    let items = list["items"].as_array().cloned().unwrap_or_default();
+    let mut projects = Vec::new();
+    for object in items.into_iter().filter_map(|item| Object::from_value(item).ok()) {
+        let ProjectSpec { members, .. } = session.fields::<Project>(&object)?.spec;
+        let own = members.into_iter().filter(|one| one.kind == User::INFO.kind && one.name == user);
+        projects.extend(own.map(|one| (object.metadata.name.clone(), one.cluster_role)));
+    }
+    Ok(projects)
+}
+
+/// The objects of a kind that a user owns. Only tables are read, so no value leaves the server.
+async fn owned_of(
+    session: &mut Session,
+    info: &'static Info,
+    user: &str,
+    unseen: &mut Vec<&'static str>,
+) -> Result<Vec<OwnedObject>, CliError> {
+    let has_column = info.columns.iter().any(|column| column.name == OWNER_COLUMN);
+    let representation = if has_column { Representation::Table } else { Representation::Whole };
+    let listed = session.client.list(Collection::new(info, None), representation).await;
+    let Some(list) = session.readable(listed)? else {
+        unseen.push(info.plural);
+        return Ok(Vec::new());
+    };
+    let metadata = if has_column { owned_rows(&list, user) } else { owned_items(&list, user) };
+    let object = |metadata: &Value| OwnedObject {
+        kind: kinds::name(info),
+        plural: info.plural,
+        namespace: metadata["namespace"].as_str().map(str::to_owned),
+        name: metadata["name"].as_str().unwrap_or_default().to_owned(),
+        resource_version: metadata["resourceVersion"].as_str().unwrap_or_default().to_owned(),
+    };
+    Ok(metadata.into_iter().map(object).collect())
+}
+
+/// The metadata of the rows of a table with this user as their owner.
+fn owned_rows<'a>(table: &'a Value, user: &str) -> Vec<&'a Value> {
+    let mut columns = table["columnDefinitions"].as_array().into_iter().flatten();
+    let Some(at) = columns.position(|column| column["name"] == OWNER_COLUMN) else {
+        return Vec::new();
+    };
+    let owner = format!("user/{user}");
+    let rows = table["rows"].as_array().into_iter().flatten();
+    let of_user = rows.filter(|row| row["cells"][at] == owner.as_str());
+    of_user.map(|row| &row["object"]["metadata"]).collect()
+}
+
+/// The metadata of the items of a list with this user as their owner.
+fn owned_items<'a>(list: &'a Value, user: &str) -> Vec<&'a Value> {
+    let items = list["items"].as_array().into_iter().flatten();
+    let owned = items.filter(|item| item["spec"]["owner"]["user"] == user);
+    owned.map(|item| &item["metadata"]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_found_in_tables_and_in_lists() {
+        let table = json!({
+            "columnDefinitions": [{ "name": "Name" }, { "name": "Owner" }],
+            "rows": [
+                { "cells": ["a", "user/ada"], "object": { "metadata": { "name": "a" } } },
+                { "cells": ["b", "team/ada"], "object": { "metadata": { "name": "b" } } },
+                { "cells": ["user/ada", ""], "object": { "metadata": { "name": "c" } } },
+            ],
+        });
+        assert_eq!(owned_rows(&table, "ada"), [&json!({ "name": "a" })]);
+        let list = json!({ "items": [
+            { "metadata": { "name": "a" }, "spec": { "owner": { "user": "ada" } } },
+            { "metadata": { "name": "b" }, "spec": { "owner": { "team": "ada" } } },
+            { "metadata": { "name": "c" }, "spec": {} },
+        ] });
+        assert_eq!(owned_items(&list, "ada"), [&json!({ "name": "a" })]);
+        assert_eq!(owned_items(&json!({}), "ada"), [&Value::Null; 0]);
+    }
+
+    #[test]
+    fn an_owner_has_its_kind() {
+        assert_eq!(owner("team/shop"), Ok(Who::Team("shop".to_owned())));
+        assert_eq!(owner("user/bob").map(|who| text_of(&who)), Ok("user/bob".to_owned()));
+        for wrong in ["shop", "group/ops", "team/", "team/a/b"] {
+            assert!(owner(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(user_name("user/ada"), user_name("ada"));
+    }
+}

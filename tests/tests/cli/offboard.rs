@@ -1,0 +1,88 @@
+//! A user that leaves.
+
+use postern_tests::Server;
+use serde_json::{Value, json};
+
+use crate::cli::admin;
+use crate::cli::terminal::Terminal;
+
+#[tokio::test]
+async fn a_user_leaves_and_a_team_owns_what_was_theirs() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user", "ada"]).await;
+    for team in ["shop", "red"] {
+        admin.ok(&["create", "team", team, "--users", "ada"]).await;
+    }
+    let key = admin.ok(&["create", "accesskey", "ada", "--user", "ada"]).await;
+    let ada = admin.clone().with("POSTERN_ACCESS_KEY", &key);
+    admin.ok(&["grant", "platform-admin", "--user", "ada"]).await;
+    ada.ok(&["create", "project", "web", "--member", "user/ada:viewer"]).await;
+    ada.ok(&["set", "secret", "db.password", "hush"]).await;
+    ada.ok(&["set", "secret", "db.password", "hush", "-n", "p-web"]).await;
+    admin.ok(&["set", "secret", "other.password", "hush"]).await;
+
+    let offboard = ["offboard", "ada", "--transfer-to", "team/shop"];
+    assert!(admin.fails(2, &offboard).await.contains("--yes"));
+    let dry_run = ["offboard", "user/ada", "--dry-run", "-o", "json"];
+    let plan: Value = serde_json::from_str(&admin.ok(&dry_run).await).unwrap();
+    assert_eq!(plan["accessKeys"], json!(["ada"]), "{plan}");
+    assert_eq!(plan["teams"], json!(["red", "shop"]), "{plan}");
+    assert_eq!(
+        plan["projects"],
+        json!([{ "name": "web", "role": "platform-project-viewer" }]),
+        "{plan}"
+    );
+    assert_eq!(plan["grants"][0]["role"]["name"], "platform-admin", "{plan}");
+    assert_eq!(plan["transferTo"], Value::Null, "{plan}");
+    let owned = plan["owned"].as_array().unwrap().iter();
+    let mut owned: Vec<_> = owned
+        .map(|one| format!("{} {}/{}", one["kind"], one["namespace"], one["name"]).replace('"', ""))
+        .collect();
+    owned.sort();
+    assert_eq!(owned, ["project null/web", "secret p-web/db", "secret platform/db"]);
+    ada.ok(&["whoami"]).await;
+
+    let mut terminal = Terminal::start(&admin, &offboard);
+    terminal.shows("Move 3 owned objects to team/shop, and disable ada? [y/N] ").await;
+    terminal.types("n\r");
+    let (status, screen) = terminal.ended().await;
+    assert_eq!(status.code(), Some(1), "{screen}");
+    assert!(screen.contains("keeps an owner") || screen.contains("moves to team/shop"), "{screen}");
+    ada.ok(&["whoami"]).await;
+
+    let output = admin.run(&[&offboard[..], &["--yes"]].concat()).await;
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert!(output.text().contains("moves to team/shop") && !output.all_output().contains("hush"));
+    for wanted in
+        ["project web moved to team/shop", "user ada disabled", "postern revoke ROLE --user ada"]
+    {
+        assert!(output.err.contains(wanted), "{}", output.err);
+    }
+    assert!(ada.fails(1, &["whoami"]).await.contains("disabled"));
+    for namespace in ["platform", "p-web"] {
+        let get = ["get", "secret/db", "-n", namespace, "-o", "jsonpath={.spec.owner}"];
+        assert_eq!(admin.ok(&get).await, "{\"team\":\"shop\"}");
+    }
+    let again = admin.run(&[&offboard[..], &["--yes"]].concat()).await;
+    assert!(again.err.contains("was disabled already"), "{}", again.err);
+}
+
+#[tokio::test]
+async fn the_new_owner_exists_and_is_another_one() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user", "ada"]).await;
+    admin.ok(&["create", "team", "shop"]).await;
+    for (arguments, code, wanted) in [
+        (&["ada", "--transfer-to", "team/shpo"][..], 1, "did you mean shop"),
+        (&["ada", "--transfer-to", "user/ada"], 2, "the user that leaves"),
+        (&["ada", "--transfer-to", "shop"], 2, "user/NAME or team/NAME"),
+        (&["adda"], 1, "did you mean ada"),
+        (&["admin"], 1, "no other access key with every permission"),
+    ] {
+        let said = admin.fails(code, &[&["offboard"], arguments, &["--yes"]].concat()).await;
+        assert!(said.contains(wanted), "{arguments:?}: {said}");
+    }
+    admin.ok(&["whoami"]).await;
+}
