@@ -29,7 +29,7 @@ pub(crate) struct TargetFlags {
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// The kubeconfig's context to use [default: its current one]
+    /// The kubeconfig's context to use [env: POSTERN_CONTEXT] [default: its current one]
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
 

@@ -87,7 +87,8 @@ impl Session {
         let files = Files::find(flags.target.kubeconfig.as_ref(), process)?;
         let config = Kubeconfig::load(&files)?;
         config.check_missing(process)?;
-        let resolved = choose(&config, flags.target.context.as_deref())?;
+        let named = named_context(flags.target.context.as_deref(), process)?;
+        let resolved = choose(&config, named)?;
         let credential = &flags.target.credential;
         let settings = Settings {
             server: server_of(&config, &resolved)?,
@@ -423,6 +424,17 @@ fn trust_in(file: &Path) -> Result<Trust, CliError> {
     let pem = read_file(file, CA_MAX_BYTES)?;
     Trust::of_pem(pem.to_vec())
         .map_err(|error| CliError::new(format!("cannot use {}: {error}", file.display())))
+}
+
+/// The name of the context: that of the flag, or else of `POSTERN_CONTEXT`.
+pub(crate) fn named_context<'a>(
+    flag: Option<&'a str>,
+    process: &'a Process,
+) -> Result<Option<&'a str>, CliError> {
+    match flag {
+        Some(name) => Ok(Some(name)),
+        None => process.text("POSTERN_CONTEXT"),
+    }
 }
 
 /// The context of the login: the named one, or else the current one. A context that `connect` wrote

@@ -26,6 +26,7 @@ mod secret_keys;
 mod secret_run;
 mod secrets;
 mod sharing;
+mod status;
 mod supervision;
 mod terminal;
 mod terminal_output;

@@ -231,7 +231,8 @@ impl Connect {
         }
         let config = Kubeconfig::load(&files)?;
         config.check_missing(process)?;
-        let login = session::choose(&config, flags.login.context.as_deref())?;
+        let named = session::named_context(flags.login.context.as_deref(), process)?;
+        let login = session::choose(&config, named)?;
         let acting = impersonation_config::choose(&ImpersonationFlags::default(), Some(&login))?;
         let mut session =
             Session::of_context(&config, &login, acting, flags.login.timeout, process)?;

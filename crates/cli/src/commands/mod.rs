@@ -35,6 +35,7 @@ mod secret_watch;
 mod secret_write;
 mod secrets;
 mod share;
+mod status;
 mod switch;
 mod test_connector;
 mod token;
@@ -73,6 +74,10 @@ pub enum Command {
     Logout(login::Logout),
     /// Print the identity of the access key, or the impersonated identity.
     Whoami(whoami::Whoami),
+    /// Print the server, the login, until when the access key is valid, and what is wrong.
+    ///
+    /// The exit code is 1 if something is wrong: the server cannot be reached, is not ready, or rejects the key.
+    Status(status::Status),
     /// Open the web console in the browser, logged in with the access key.
     ///
     /// The server makes a login link for one session, valid for 60 seconds. The key itself does not reach the
@@ -232,6 +237,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Login(command) => command.run(process).await,
         Command::Logout(command) => command.run(process).await,
         Command::Whoami(command) => command.run(process).await,
+        Command::Status(command) => command.run(process).await,
         Command::Version(command) => command.run(process).await,
         Command::Console(command) => command.run(process).await,
         Command::Invite(command) => command.run(process).await,

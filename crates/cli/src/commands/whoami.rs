@@ -53,6 +53,14 @@ fn name_of(status: &Status) -> String {
 }
 
 fn lines(session: &Session, status: &Status) -> String {
+    let rows = rows(session, status);
+    let rows = rows.iter().filter(|(_, value)| !value.is_empty());
+    let rows: Vec<_> = rows.map(|(name, value)| vec![format!("{name}:"), escape(value)]).collect();
+    output::columns(&rows)
+}
+
+/// The identity in lines with a label each. A value may be empty.
+pub(super) fn rows(session: &Session, status: &Status) -> Vec<(&'static str, String)> {
     let user = status.user.clone().unwrap_or_default();
     let team = status.team.clone().unwrap_or_default();
     let teams: Vec<_> = user.teams.iter().map(|team| team.name.as_str()).collect();
@@ -60,7 +68,7 @@ fn lines(session: &Session, status: &Status) -> String {
         if user.display_name.is_empty() { team.display_name } else { user.display_name };
     let acting_as = session.client.impersonation().map_or("", |wanted| &wanted.user);
     let scope = status.access_key_scope.is_some();
-    let rows = [
+    vec![
         ("User", user.name),
         ("Team", team.name),
         ("Display name", display_name),
@@ -75,8 +83,5 @@ fn lines(session: &Session, status: &Status) -> String {
         ("Server", session.client.server().to_string()),
         ("Context", session.context.clone().unwrap_or_default()),
         ("Namespace", session.namespace().to_owned()),
-    ];
-    let rows = rows.iter().filter(|(_, value)| !value.is_empty());
-    let rows: Vec<_> = rows.map(|(name, value)| vec![format!("{name}:"), escape(value)]).collect();
-    output::columns(&rows)
+    ]
 }
