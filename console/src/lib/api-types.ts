@@ -438,13 +438,13 @@ export interface components {
              */
             subresources?: string[];
             /**
-             * @description Names of the teams. Their members get the verbs. A caller that adds one needs `bind` on that
+             * @description Names of the teams. Their members get the verbs. A caller that adds one that it may not name needs `bind` on that
              *     team.
              */
             teams?: string[];
             /**
-             * @description Names of the users that get the verbs; `*` is every user. A caller that adds one needs
-             *     `bind` on that user.
+             * @description Names of the users that get the verbs; `*` is every user. A caller that adds one that it may not name needs `bind`
+             *     on that user.
              */
             users?: string[];
             /**
@@ -542,6 +542,11 @@ export interface components {
         "sh.platform.management.v1.AccessKeySession": {
             /** @description The address that the login came from. */
             address?: string;
+            /**
+             * @description When a session began that was the code of a login link before. Its lifetime counts from then, and not from the
+             *     creation of the code.
+             */
+            begun?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Time"];
             /** @description Set for a login of the command line. Its key is sent in a header, and is never in a cookie. */
             commandLine?: components["schemas"]["sh.platform.management.v1.AccessKeyCommandLine"];
             /**
@@ -554,6 +559,11 @@ export interface components {
             /** @description The `User-Agent` of the browser, at most 256 characters. */
             userAgent?: string;
         };
+        /**
+         * @description Whether an access key gives access, and if not, why.
+         * @enum {string}
+         */
+        "sh.platform.management.v1.AccessKeyState": "Active" | "Expired" | "Disabled" | "OwnerDisabled" | "MakerEnded";
         /** @description The workload identity that made a key. The key ends with it. */
         "sh.platform.management.v1.AccessKeyWorkload": {
             /** @description The name of the WorkloadIdentity. */
@@ -1052,6 +1062,45 @@ export interface components {
             /** @description Whether it is as it must be. */
             passed?: boolean;
         };
+        /** @description ConsoleLoginCode is the code of a login link. */
+        "sh.platform.management.v1.ConsoleLoginCode": {
+            /**
+             * @description Version of the schema that this object follows, as `group/version`. The server takes
+             *     the endpoint's when it is absent, and refuses any other.
+             */
+            apiVersion?: string;
+            /**
+             * @description The kind of this object, in CamelCase. If it is absent, the server takes the kind of the endpoint. Cannot be
+             *     changed.
+             */
+            kind?: string;
+            /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
+            metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
+            /** @description The desired state, which clients write. */
+            spec?: components["schemas"]["sh.platform.management.v1.ConsoleLoginCodeSpec"];
+            /** @description The observed state, which the server writes. */
+            status?: components["schemas"]["sh.platform.management.v1.ConsoleLoginCodeStatus"];
+        };
+        /** @description How long the code is valid. */
+        "sh.platform.management.v1.ConsoleLoginCodeSpec": {
+            /**
+             * Format: int64
+             * @description Time-to-live in seconds of a code for another user: 24 hours by default, and at most 72 hours. A code for the caller is
+             *     valid for 60 seconds.
+             */
+            ttl?: number;
+        };
+        /** @description The code. */
+        "sh.platform.management.v1.ConsoleLoginCodeStatus": {
+            /** @description The name of the access key that the session will be. */
+            accessKey?: string;
+            /** @description The code. It is returned once. */
+            code?: string;
+            /** @description When the code ends. */
+            expiresAt?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Time"];
+            /** @description The name that access decisions will see. */
+            userName?: string;
+        };
         /** @description DirectClusterEndpointToken is a short-lived token for connected clusters. It is returned once and never stored. */
         "sh.platform.management.v1.DirectClusterEndpointToken": {
             /**
@@ -1112,11 +1161,11 @@ export interface components {
              */
             clusterRole?: "" | "loft-cluster-space-admin" | "loft-cluster-space-default" | "platform-cluster-space-admin";
             /**
-             * @description Names of the teams. Their members get access. A caller that adds one needs `bind` on that
+             * @description Names of the teams. Their members get access. A caller that adds one that it may not name needs `bind` on that
              *     team.
              */
             teams?: string[];
-            /** @description Names of the users; `*` is every user. A caller that adds one needs `bind` on that user. */
+            /** @description Names of the users; `*` is every user. A caller that adds one that it may not name needs `bind` on that user. */
             users?: string[];
         };
         /** @description The identity that a caller wants to impersonate: the content of Kubernetes' `Impersonate-` headers. */
@@ -1296,6 +1345,11 @@ export interface components {
              *     It is empty if another identity disabled the key, or an older version of the server.
              */
             disabledByUid?: string;
+            /**
+             * @description When the key ends by its `ttl`, or earlier by the end of a key that created it. It is absent for a key without an
+             *     end. Set by the server.
+             */
+            expirationTimestamp?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Time"];
             /** @description When the key was used last, accurate to about a minute. Set by the server. */
             lastActivity?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Time"];
             /** @description Set for a key that a login through a Connector made. Set by the server, and never changed. */
@@ -1312,6 +1366,8 @@ export interface components {
             parentUid?: string;
             /** @description Set for a session of the console. Set by the server, and never changed. */
             session?: components["schemas"]["sh.platform.management.v1.AccessKeySession"];
+            /** @description Whether the key gives access now, and if not, why. Set by the server. */
+            state?: components["schemas"]["sh.platform.management.v1.AccessKeyState"];
             /** @description Set for a key that was exchanged for the token of a workload. Set by the server, and never changed. */
             workload?: components["schemas"]["sh.platform.management.v1.AccessKeyWorkload"];
         };
@@ -1840,6 +1896,11 @@ export interface components {
             groups?: string[];
             /** @description The prefix of the namespaces of projects. */
             projectNamespacePrefix?: string;
+            /**
+             * @description Namespaces in which the caller may create shared secrets: the default one first if it is among them, then
+             *     `default`, then others in the order of their names. At most 100. It is `*` alone for all namespaces.
+             */
+            secretNamespaces?: string[];
             /** @description The name that access decisions and audit records have for the caller. */
             subject?: string;
             /** @description The team, if the key is a team's. */
@@ -2071,6 +2132,32 @@ export interface components {
             kind?: string;
             /** @description The metadata of the list: its version, and the token for the next page. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"];
+        };
+        /** @description One member. */
+        "sh.platform.management.v1.TeamMember": {
+            /** @description Name shown to people. */
+            displayName?: string;
+            /** @description The name of the User. */
+            name?: string;
+        };
+        /** @description TeamMembers lists the users of a team. */
+        "sh.platform.management.v1.TeamMembers": {
+            /**
+             * @description Version of the schema that this object follows, as `group/version`. The server takes
+             *     the endpoint's when it is absent, and refuses any other.
+             */
+            apiVersion?: string;
+            /**
+             * @description The kind of this object, in CamelCase. If it is absent, the server takes the kind of the endpoint. Cannot be
+             *     changed.
+             */
+            kind?: string;
+            /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
+            metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
+            /** @description Whether the team has more members than the list. */
+            truncated?: boolean;
+            /** @description The users in the order of their names, also those that single sign-on puts in the team; at most 1000. */
+            users?: components["schemas"]["sh.platform.management.v1.TeamMember"][];
         };
         /** @description The members of the team, and their groups. */
         "sh.platform.management.v1.TeamSpec": {

@@ -14,7 +14,7 @@ export function stateAt(told: string, end: number | undefined, now: number): str
 
 /** The state of a key. A server that does not tell it leaves it to the fields of the key itself. */
 export function stateOf(key: OwnedAccessKey, now: number): string {
-  const told = (key.status as { state?: string } | undefined)?.state;
+  const told = key.status?.state;
   return stateAt(told || (key.spec?.disabled ? 'Disabled' : 'Active'), endOf(key), now);
 }
 
@@ -26,7 +26,7 @@ export function isSession(key: OwnedAccessKey): boolean {
 /** When a key ends by its time-to-live, in milliseconds; undefined if it does not. */
 export function endOf(key: OwnedAccessKey): number | undefined {
   // A session that was the code of a login link counts from its beginning, and a key ends with the one that made it.
-  const told = (key.status as { expirationTimestamp?: string } | undefined)?.expirationTimestamp;
+  const told = key.status?.expirationTimestamp;
   if (told) return Date.parse(told);
   const { ttl, ttlAfterLastActivity } = key.spec ?? {};
   if (!ttl) return undefined;

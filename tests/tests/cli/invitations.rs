@@ -32,6 +32,21 @@ async fn a_second_person_reads_a_value_after_three_commands() {
 }
 
 #[tokio::test]
+async fn a_new_user_is_told_where_to_create_secrets_and_which_names_are_taken() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    for name in ["ada", "bob"] {
+        admin.ok(&["create", "user", name]).await;
+    }
+    let refused = admin.fails(1, &["set", "secret", "db.password", "x", "--as", "ada"]).await;
+    assert!(refused.contains("in the namespace default: pass -n default"), "{refused}");
+    let set = ["set", "secret", "db.password", "x", "-n", "default", "--as"];
+    admin.ok(&[&set[..], &["ada"]].concat()).await;
+    let taken = admin.fails(1, &[&set[..], &["bob"]].concat()).await;
+    assert!(taken.contains("choose another name, such as db-2"), "{taken}");
+}
+
+#[tokio::test]
 async fn a_user_is_added_to_teams_and_invited_again() {
     let server = Server::start().await;
     let (admin, client) = (admin(&server), server.client());

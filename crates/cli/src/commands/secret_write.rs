@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
-use postern_client::{Collection, Representation};
+use postern_client::{Collection, Error, Representation};
 use postern_kinds::project_secret::{self, ProjectSecret};
 use postern_kinds::shared_secret::{self, MAX_DATA_BYTES, SharedSecret};
 use postern_kinds::{Info, Kind as _, SecretText};
@@ -396,11 +396,39 @@ async fn write(
                 (Some(Reason::AlreadyExists), Some(Reason::Forbidden)) => {
                     return Err(session.explain(&refused));
                 }
-                _ => return Err(session.explain(&error)),
+                _ => return Err(explain_create(session, of, name, &error).await),
             },
         }
     }
     unreachable!("the last attempt returns")
+}
+
+/// The error of a create, with another name or namespace where that helps.
+async fn explain_create(
+    session: &mut Session,
+    of: Collection<'_>,
+    name: &str,
+    error: &Error,
+) -> CliError {
+    let explained = session.explain(error);
+    if error.reason() == Some(Reason::AlreadyExists) {
+        let hint = format!(
+            "the name is taken by a secret that you may not see: choose another name, such as {name}-2"
+        );
+        return explained.hint(hint);
+    }
+    if error.reason() != Some(Reason::Forbidden) || of.info().kind != SharedSecret::INFO.kind {
+        return explained;
+    }
+    // Only a help: an error of this request is not worth printing.
+    let asked = session.ask_self().await;
+    let first = asked.ok().and_then(|(_, status)| status.secret_namespaces.into_iter().next());
+    match first.filter(|first| Some(first.as_str()) != of.namespace()) {
+        Some(first) => explained.hint(format!(
+            "you may create shared secrets in the namespace {first}: pass -n {first}"
+        )),
+        None => explained,
+    }
 }
 
 /// Checks that no other secret can be meant. No values are asked for.
