@@ -38,9 +38,9 @@ export function endOf(key: OwnedAccessKey): number | undefined {
 export function successorOf(old: OwnedAccessKey): OwnedAccessKey {
   const { displayName, description, user, team, subject, groups, ttl, ttlAfterLastActivity, scope, type } = old.spec ?? {};
   const prefix = old.metadata?.generateName || `${old.metadata?.name}-`;
-  // A key that ends with another key must have no successor that goes on.
+  // A key that ends with another object must have no successor that goes on. The owner of a key is in its spec.
   const parents = (old.metadata?.ownerReferences ?? [])
-    .filter((reference) => reference.kind === 'OwnedAccessKey')
+    .filter((reference) => reference.kind !== 'User' && reference.kind !== 'Team')
     .map(({ apiVersion, kind, name, uid }) => ({ apiVersion, kind, name, uid }));
   const maker = old.status?.maker;
   if (maker?.name && maker.uid && !parents.some(({ uid }) => uid === maker.uid))

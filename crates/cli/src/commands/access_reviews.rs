@@ -9,7 +9,7 @@ use postern_kinds::reviews::access_preview::AccessPreview;
 use postern_kinds::reviews::resource_access_review::{AllowedSubject, ResourceAccessReview};
 use postern_kinds::reviews::self_subject_access_review::SelfSubjectAccessReview;
 use postern_kinds::reviews::subject_access_review::SubjectAccessReview;
-use postern_kinds::reviews::{AccessStatus, NONE_SUCH, unknown_in, unknown_verb_of_path};
+use postern_kinds::reviews::{AccessStatus, NONE_SUCH, is_verb, unknown_in, unknown_verb_of_path};
 use postern_kinds::scope::Scope;
 use postern_kinds::{Info, Kind, MANAGEMENT_V1, Verb};
 use postern_meta::object::Object;
@@ -69,7 +69,7 @@ impl Question {
     fn makes_no_sense(&self, unknown: &str) -> CliError {
         let error = CliError::usage(escape(unknown));
         let verbs = nearest(&self.verb, VERBS.iter().copied());
-        let is_known = VERBS.contains(&self.verb.as_str());
+        let is_known = is_verb(&self.verb, postern_kinds::all());
         let near = match self.target.resource() {
             Some(_) if !is_known => verbs.first().map(|verb| (*verb).to_owned()),
             Some(resource) => resource.nearest(),

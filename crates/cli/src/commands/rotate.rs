@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use postern_client::decode_fields;
 use postern_kinds::owned_access_key::{Fields, OwnedAccessKey, Spec};
+use postern_kinds::team::Team;
+use postern_kinds::user::User;
 use postern_kinds::{Kind as _, SecretText, access_key};
 use postern_meta::Timestamp;
 use postern_meta::object::{Object, ObjectMeta, OwnerReference};
@@ -192,10 +194,11 @@ fn successor_of(
         // A successor's successor does not have a longer and longer name.
         (None, prefix) => prefix.to_owned(),
     };
-    // A key that ends with another key must have no successor that goes on. A server of version 0.2 names the maker in an
-    // owner reference alone.
-    let is_key = |one: &&OwnerReference| one.kind == OwnedAccessKey::INFO.kind;
-    let parents = old.owner_references.iter().filter(is_key).cloned();
+    // A key that ends with another object, such as an agent's with its cluster, must have no successor that goes on. The
+    // owner of a key is in its spec. A server of version 0.2 names the maker in an owner reference alone.
+    let ends_with =
+        |one: &&OwnerReference| one.kind != User::INFO.kind && one.kind != Team::INFO.kind;
+    let parents = old.owner_references.iter().filter(ends_with).cloned();
     let mut parents: Vec<OwnerReference> =
         parents.map(|one| OwnerReference { block_owner_deletion: None, ..one }).collect();
     if let Some(maker) = &status.maker
@@ -319,7 +322,11 @@ mod tests {
         };
         let old = ObjectMeta {
             name: "ci".to_owned(),
-            owner_references: vec![reference("User"), reference("OwnedAccessKey")],
+            owner_references: vec![
+                reference("User"),
+                reference("OwnedAccessKey"),
+                reference("Cluster"),
+            ],
             ..ObjectMeta::default()
         };
         let spec = Spec {
@@ -338,7 +345,8 @@ mod tests {
         let fields = Fields { spec, status };
         let new = successor_of(&old, &fields, None).unwrap();
         assert_eq!((new.metadata.name.as_str(), new.metadata.generate_name.as_str()), ("", "ci-"));
-        let given = OwnerReference { block_owner_deletion: None, ..reference("OwnedAccessKey") };
+        let given = |kind| OwnerReference { block_owner_deletion: None, ..reference(kind) };
+        let given = [given("OwnedAccessKey"), given("Cluster")];
         let maker = OwnerReference {
             api_version: "management.platform.sh/v1".to_owned(),
             kind: "OwnedAccessKey".to_owned(),
@@ -346,7 +354,8 @@ mod tests {
             uid: "m1".to_owned(),
             ..OwnerReference::default()
         };
-        assert_eq!(new.metadata.owner_references, [given, maker.clone()]);
+        let [of_key, of_cluster] = given;
+        assert_eq!(new.metadata.owner_references, [of_key, of_cluster, maker.clone()]);
         assert_eq!(
             new.fields["spec"],
             json!({

@@ -149,6 +149,16 @@ const IDENTITY_RESOURCES: [(&str, &str); 5] = [
     ("authentication.k8s.io", "uids"),
 ];
 
+/// Whether a verb has a meaning for any of these kinds: in rules, or as the right to an action.
+pub fn is_verb(verb: &str, kinds: &[&dyn AnyKind]) -> bool {
+    let of_action = |right: ActionRight| match right {
+        ActionRight::OnSubresourceAs(named) | ActionRight::OnObject(named) => named == verb,
+        ActionRight::OnSubresource | ActionRight::GetObject => false,
+    };
+    let mut actions = kinds.iter().flat_map(|kind| kind.info().actions);
+    VERBS.contains(&verb) || actions.any(|action| of_action(action.right))
+}
+
 /// Which part of a question about a resource does not exist among these kinds; `None` if all parts do.
 pub fn unknown_in(
     verb: &str,
@@ -156,7 +166,7 @@ pub fn unknown_in(
     resource: &str,
     kinds: &[&dyn AnyKind],
 ) -> Option<String> {
-    if !VERBS.contains(&verb) {
+    if !is_verb(verb, kinds) {
         return Some(format!("{NONE_SUCH}verb {}", printable(verb)));
     }
     let (plural, _) = resource.split_once('/').unwrap_or((resource, ""));
@@ -290,8 +300,11 @@ mod tests {
         ] {
             assert_eq!(unknown_in("*", group, resource, crate::all()), None, "{resource}");
         }
+        // The verb of an action alone, which the role of agents has.
+        assert_eq!(unknown_in("connect", management, "clusters/tunnel", crate::all()), None);
         for (verb, group, resource, wanted) in [
             ("gett", "", "namespaces", "there is no verb gett"),
+            ("connects", "management.platform.sh", "clusters/tunnel", "there is no verb connects"),
             ("Get", "", "namespaces", "there is no verb Get"),
             ("", "", "namespaces", "there is no verb "),
             ("get", "", "pods", "there is no resource pods in the group core"),
