@@ -1,5 +1,5 @@
 //! Forms of the command line that kubectl accepts and clap does not. Flags may be before the
-//! command or before the kind. Flags without a value may be written as `--flag=true` or
+//! command or before the kind. A kind and a name may be one word, `KIND/NAME`. Flags without a value may be written as `--flag=true` or
 //! `--flag=false`.
 
 use std::ffi::{OsStr, OsString};
@@ -21,17 +21,36 @@ pub(crate) fn normalized(words: &[OsString], command: &Command) -> Vec<OsString>
     let (mut at, mut known) = (command, &leading);
     let mut out = vec![program.clone()];
     let mut flags: Vec<&OsString> = Vec::new();
+    let mut name = None;
     while let Some(count) = words_before_positional(left, known) {
-        let Some(next) = at.find_subcommand(&left[count]) else { break };
-        out.push(left[count].clone());
+        let (kind, rest) = kind_and_name(&left[count], at);
+        let Some(next) = at.find_subcommand(&kind) else { break };
+        out.push(kind);
         flags.extend(&left[..count]);
         left = &left[count + 1..];
         (at, known) = (next, next);
+        if rest.is_some() {
+            name = rest;
+            break;
+        }
     }
     let switches = switches(at);
-    out.extend(flags.into_iter().chain(left).filter_map(|word| switched(word, &switches)));
+    out.extend(flags.into_iter().filter_map(|word| switched(word, &switches)));
+    out.extend(name);
+    out.extend(left.iter().filter_map(|word| switched(word, &switches)));
     out.extend_from_slice(rest);
     out
+}
+
+/// A word that is the name of a subcommand, or `KIND/NAME` of a subcommand and an argument of it. A command with
+/// arguments of its own reads `KIND/NAME` itself.
+fn kind_and_name(word: &OsString, command: &Command) -> (OsString, Option<OsString>) {
+    let has_own = command.get_positionals().next().is_some();
+    let split = word.to_str().filter(|_| !has_own).and_then(|text| text.split_once('/'));
+    match split.filter(|(kind, _)| command.find_subcommand(kind).is_some()) {
+        Some((kind, name)) => (kind.into(), Some(name.into())),
+        None => (word.clone(), None),
+    }
 }
 
 /// The flags that may be before the command.
@@ -178,6 +197,14 @@ mod tests {
             ("delete -n shop user/ada team/red", "delete -n shop user/ada team/red"),
             ("delete --unknown user x", "delete --unknown user x"),
             ("-l a=b get users", "-l a=b get users"),
+            // A kind with a name is two words, unless the command takes KIND/NAME itself.
+            ("share secret/db --team red", "share secret db --team red"),
+            ("share -n shop secret/db", "share secret -n shop db"),
+            ("disable accesskey/ci", "disable accesskey ci"),
+            ("set secret/db.password a/b", "set secret db.password a/b"),
+            ("delete secret/db user/ada", "delete secret/db user/ada"),
+            ("get user/ada", "get user/ada"),
+            ("share nothing/db", "share nothing/db"),
             ("-n shop", "-n shop"),
             ("--version", "--version"),
             ("", ""),

@@ -53,3 +53,65 @@ async fn a_variable_chooses_the_context() {
     );
     named("posten").ok(&["whoami", "--context", "postern"]).await;
 }
+
+#[tokio::test]
+async fn what_a_user_reaches_is_listed_with_the_reason() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    for user in ["ada", "bob"] {
+        admin.ok(&["create", "user", user]).await;
+    }
+    admin.ok(&["create", "team", "red", "--users", "ada"]).await;
+    admin.ok(&["create", "project", "web", "--member", "user/ada:viewer"]).await;
+    for secret in ["shared", "other"] {
+        admin.ok(&["set", "secret", &format!("{secret}.password"), "hush"]).await;
+    }
+    admin.ok(&["share", "secret/shared", "--team", "red", "--verbs", "get,update"]).await;
+    let text = admin.ok(&["access", "user/ada"]).await;
+    for wanted in [
+        "Teams: red",
+        "in the project web",
+        "access rule of the object for team/red",
+        "get,update",
+        "member of the project",
+    ] {
+        assert!(text.contains(wanted), "{text}");
+    }
+    assert!(!text.contains("other") && !text.contains("hush"), "{text}");
+    let objects = admin.ok(&["access", "user", "ada", "-o", "name"]).await;
+    let name = |name: &str| format!("{name}\n");
+    let wanted = name("sharedsecret.management.platform.sh/shared")
+        + &name("project.management.platform.sh/web");
+    assert_eq!(objects, wanted);
+    assert!(admin.ok(&["access", "user/bob"]).await.contains("no objects"));
+    let json: Value =
+        serde_json::from_str(&admin.ok(&["access", "team/red", "-o", "json"]).await).unwrap();
+    assert_eq!(json["objects"][0]["name"], "shared", "{json}");
+    admin.ok(&["create", "accesskey", "ci", "--user", "ada", "--secret", "other"]).await;
+    assert!(admin.ok(&["access", "accesskey/ci"]).await.contains("no objects"));
+    for (words, code, wanted) in [
+        (&["user/adda"][..], 1, "did you mean ada"),
+        (&["secret/shared"], 2, "user/NAME, team/NAME or accesskey/NAME"),
+        (&["user"], 2, "user/NAME"),
+    ] {
+        let said = admin.fails(code, &[&["access"], words].concat()).await;
+        assert!(said.contains(wanted), "{words:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_kind_and_a_name_are_one_word_in_every_command() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user/ada"]).await;
+    admin.ok(&["create", "accesskey/ci", "--user", "ada"]).await;
+    admin.ok(&["set", "secret/db.password", "a/b"]).await;
+    assert_eq!(admin.ok(&["get", "secret", "db.password"]).await, "a/b");
+    admin.ok(&["share", "secret/db", "--user", "ada"]).await;
+    admin.ok(&["unshare", "-n", "platform", "secret/db", "--user", "ada"]).await;
+    admin.ok(&["unset", "secret/db.password"]).await;
+    admin.ok(&["disable", "accesskey/ci"]).await;
+    admin.ok(&["enable", "user/ada"]).await;
+    admin.ok(&["rotate", "accesskey/ci"]).await;
+    assert!(admin.fails(2, &["share", "secrte/db", "--user", "ada"]).await.contains("secrte/db"));
+}

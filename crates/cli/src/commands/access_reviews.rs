@@ -26,7 +26,7 @@ use crate::target::{Resource, Target, target};
 use crate::{kinds, parse};
 
 /// The key of a review's `extra` that names an access key.
-const KEY_EXTRA: &str = "platform.sh/access-key";
+pub(super) const KEY_EXTRA: &str = "platform.sh/access-key";
 /// The user name of a team's keys begins with it.
 const TEAM_PREFIX: &str = "platform:team:";
 
@@ -281,7 +281,7 @@ pub(super) fn review_of<K: Kind>(spec: Map<String, Value>) -> Object {
 }
 
 /// The server's answer to a review, and its status.
-async fn ask<K: Kind>(
+pub(super) async fn ask<K: Kind>(
     session: &mut Session,
     spec: Map<String, Value>,
 ) -> Result<(Object, K::Status), CliError> {

@@ -1,6 +1,7 @@
 //! The commands. Verbs for all kinds have a file each (`get/`, `list.rs`, `create.rs`, `delete.rs`
 //! and others). The common parts of some of them are in `by_kind.rs`. The others are for one thing.
 
+mod access;
 mod access_keys;
 mod access_reviews;
 mod apply;
@@ -98,6 +99,11 @@ pub enum Command {
     ///
     /// Groups, and * for all users, have one row with their size. If the list is incomplete, a note says so.
     WhoCan(Box<access_reviews::WhoCan>),
+    /// List what a user, a team or an access key reaches, and why: teams, roles and objects.
+    ///
+    /// The server decides about each object that you can list, at most 500. You need `create` on
+    /// subjectaccessreviews.
+    Access(Box<access::Access>),
     /// Print objects: all of a kind, or those that are named.
     ///
     /// Kinds are named as in kubectl: users, user, users.management.platform.sh, or a short name. A table has
@@ -238,6 +244,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Logout(command) => command.run(process).await,
         Command::Whoami(command) => command.run(process).await,
         Command::Status(command) => command.run(process).await,
+        Command::Access(command) => command.run(process).await,
         Command::Version(command) => command.run(process).await,
         Command::Console(command) => command.run(process).await,
         Command::Invite(command) => command.run(process).await,
