@@ -198,7 +198,7 @@ export const texts = {
     WorkloadIdentity: 'New workload identity',
   } as Record<string, string>,
   command: { label: 'The same on the command line' },
-  events: { when: 'Last seen', reason: 'Reason', object: 'Object', message: 'Message' },
+  events: { label: 'Events', when: 'Last seen', reason: 'Reason', object: 'Object', message: 'Message' },
   overview: {
     hello: 'Hello,',
     secrets: 'My shared secrets',
