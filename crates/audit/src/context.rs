@@ -590,6 +590,9 @@ fn drop_managed_fields(object: &mut Value) {
 }
 
 #[cfg(test)]
+mod records;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
