@@ -76,9 +76,13 @@ impl Comparison {
         self.removed.unite(other.removed);
     }
 
-    fn record(&mut self, element: PathElement, own: Change) {
-        if own != Change::None {
-            self.nest(element, own, Self::default());
+    /// Adds the change of a value without parts.
+    pub(super) fn record(&mut self, element: impl FnOnce() -> PathElement, own: Change) {
+        match own {
+            Change::None => {}
+            Change::Added => self.added.add(element(), true, FieldSet::new()),
+            Change::Modified => self.modified.add(element(), true, FieldSet::new()),
+            Change::Removed => self.removed.add(element(), true, FieldSet::new()),
         }
     }
 }
@@ -93,11 +97,22 @@ pub(super) enum Change {
     Removed,
 }
 
+impl Change {
+    /// The change of a value that existed before or not, and exists now or not.
+    pub(super) fn of_presence(was_present: bool, is_present: bool) -> Self {
+        match (was_present, is_present) {
+            (false, true) => Self::Added,
+            (true, false) => Self::Removed,
+            _ => Self::None,
+        }
+    }
+}
+
 /// A value before and after. At least one of them is present.
 #[derive(Clone, Copy)]
-struct Pair<'v> {
-    old: Option<&'v Value>,
-    new: Option<&'v Value>,
+pub(super) struct Pair<'v> {
+    pub(super) old: Option<&'v Value>,
+    pub(super) new: Option<&'v Value>,
 }
 
 impl<'v> Pair<'v> {
@@ -112,11 +127,7 @@ impl<'v> Pair<'v> {
 
     /// Whether it was added or removed.
     fn presence(self) -> Change {
-        match (self.old, self.new) {
-            (None, Some(_)) => Change::Added,
-            (Some(_), None) => Change::Removed,
-            _ => Change::None,
-        }
+        Change::of_presence(self.old.is_some(), self.new.is_some())
     }
 
     /// Both sides as `take` converts them, without `null`. `None` if one has
@@ -139,7 +150,7 @@ impl<'v> Pair<'v> {
 /// Comparisons along the schema. Each adds the differences that it finds.
 impl Comparison {
     /// Adds the changes of one value with the schema `at`.
-    fn add_value(&mut self, element: PathElement, pair: Pair<'_>, at: Option<Node<'_>>) {
+    pub(super) fn add_value(&mut self, element: PathElement, pair: Pair<'_>, at: Option<Node<'_>>) {
         let mut inside = Self::default();
         match shape(at) {
             Shape::Fields(of) => {
@@ -163,7 +174,7 @@ impl Comparison {
             }
             Shape::Leaf => {}
         }
-        self.record(element, pair.whole());
+        self.record(|| element, pair.whole());
     }
 
     /// Records the removed and the added fields of a value that changes its type, as only free-form
@@ -227,21 +238,21 @@ impl Comparison {
             }
             ([_, _, ..], [_, _, ..]) => {
                 let own = if old == new { Change::None } else { Change::Modified };
-                self.record(element, own);
+                self.record(|| element, own);
             }
             ([_, _, ..], _) => {
                 if let Some(&new) = new.first() {
                     let pair = Pair { old: None, new: Some(new) };
                     self.add_value(element.clone(), pair, of.schema);
                 }
-                self.record(element, Change::Removed);
+                self.record(|| element, Change::Removed);
             }
             (_, [_, _, ..]) => {
                 if let Some(&old) = old.first() {
                     let pair = Pair { old: Some(old), new: None };
                     self.add_value(element.clone(), pair, of.schema);
                 }
-                self.record(element, Change::Added);
+                self.record(|| element, Change::Added);
             }
         }
     }

@@ -53,27 +53,25 @@ impl PathElement {
         if text.len() > MAX_ELEMENT_BYTES {
             return Err(InvalidFields::new("a path element is too long"));
         }
-        let Some((kind, rest)) = text.split_once(':').filter(|(kind, _)| kind.len() == 1) else {
-            return Err(InvalidFields::new(
-                "a path element does not begin with a letter and \":\"",
-            ));
-        };
-        match kind {
-            "f" => Ok(Some(Self::Field(rest.to_owned()))),
-            "k" => parse_key(rest).map(Some),
-            "v" => parse_json(rest).and_then(|value| scalar(&value)).map(Self::Value).map(Some),
-            "i" => match rest.parse() {
+        match text.split_at_checked(2) {
+            Some(("f:", name)) => Ok(Some(Self::field(name))),
+            Some(("k:", key)) => parse_key(key).map(Some),
+            Some(("v:", json)) => {
+                parse_json(json).and_then(|value| scalar(&value)).map(Self::Value).map(Some)
+            }
+            Some(("i:", index)) => match index.parse() {
                 Ok(index) => Ok(Some(Self::Index(index))),
                 Err(_) => Err(InvalidFields::new("an index is not a number")),
             },
-            _ => Ok(None),
+            Some((kind, _)) if kind.ends_with(':') && kind != "::" => Ok(None),
+            _ => Err(InvalidFields::new("a path element does not begin with a letter and \":\"")),
         }
     }
 
     /// The element as it is written in FieldsV1.
     pub fn to_text(&self) -> String {
         match self {
-            Self::Field(name) => format!("f:{name}"),
+            Self::Field(name) => ["f:", name].concat(),
             Self::Key(fields) => {
                 let fields: Vec<String> = fields
                     .iter()
@@ -83,6 +81,14 @@ impl PathElement {
             }
             Self::Value(value) => format!("v:{}", value.to_json()),
             Self::Index(index) => format!("i:{index}"),
+        }
+    }
+
+    /// Whether this is the element as it is written in FieldsV1.
+    pub(super) fn has_text(&self, text: &str) -> bool {
+        match self {
+            Self::Field(name) => text.strip_prefix("f:") == Some(name),
+            _ => self.to_text() == text,
         }
     }
 }

@@ -34,16 +34,25 @@ impl FieldSet {
 
     /// The set in its FieldsV1 format.
     pub fn to_fields_v1(&self) -> Value {
-        let write = |node: &Node| {
-            let mut below = node.children.to_fields_v1();
-            if let (true, Value::Object(fields)) =
-                (node.is_member && !node.children.is_empty(), &mut below)
-            {
-                fields.insert(SELF.to_owned(), Value::Object(Map::new()));
+        Value::Object(self.to_fields(Map::new()))
+    }
+
+    /// Whether a value is the encoding of the set. It is not recognized if the texts of the elements have another order
+    /// than the elements, as those of numbers can.
+    pub(super) fn is_encoded_as(&self, value: &Value) -> bool {
+        Below { set: self, with_self: false }.is_encoded_as(value)
+    }
+
+    /// The elements of the set, added to `fields`.
+    fn to_fields(&self, mut fields: Map<String, Value>) -> Map<String, Value> {
+        for node in self.nodes() {
+            let mut below = Map::new();
+            if node.is_member && !node.children.is_empty() {
+                below.insert(SELF.to_owned(), Value::Object(Map::new()));
             }
-            (node.element.to_text(), below)
-        };
-        Value::Object(self.nodes().iter().map(write).collect())
+            fields.insert(node.element.to_text(), Value::Object(node.children.to_fields(below)));
+        }
+        fields
     }
 }
 
@@ -84,6 +93,26 @@ impl Serialize for FieldSet {
 struct Below<'a> {
     set: &'a FieldSet,
     with_self: bool,
+}
+
+impl Below<'_> {
+    fn is_encoded_as(&self, value: &Value) -> bool {
+        let (Value::Object(fields), nodes) = (value, self.set.nodes()) else { return false };
+        let mut fields = fields.iter();
+        if self.with_self && !nodes.is_empty() {
+            let is_self = |(text, below): (&String, &Value)| {
+                text == SELF && below.as_object().is_some_and(Map::is_empty)
+            };
+            if !fields.next().is_some_and(is_self) {
+                return false;
+            }
+        }
+        fields.len() == nodes.len()
+            && nodes.iter().zip(fields).all(|(node, (text, below))| {
+                let inside = Below { set: &node.children, with_self: node.is_member };
+                node.element.has_text(text) && inside.is_encoded_as(below)
+            })
+    }
 }
 
 impl Serialize for Below<'_> {

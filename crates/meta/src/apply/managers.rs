@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use super::compare::Comparison;
 use super::element::InvalidFields;
 use super::set::FieldSet;
@@ -78,6 +80,9 @@ impl Managers {
 
     /// The managers with these entries. Of several with one identity, the last counts.
     fn of(sets: Vec<ManagedSet>) -> Self {
+        if sets.len() < 2 {
+            return Self { entries: sets };
+        }
         let mut by_identity = BTreeMap::new();
         for (index, set) in sets.iter().enumerate() {
             by_identity.insert(set.identity(), index);
@@ -90,9 +95,24 @@ impl Managers {
     }
 
     /// The entries as metadata has them, in their order.
-    pub fn encode(mut self) -> Vec<ManagedFieldsEntry> {
-        self.entries.sort_by(ManagedSet::order);
-        self.entries.into_iter().map(encode_entry).collect()
+    pub fn encode(self) -> Vec<ManagedFieldsEntry> {
+        self.encode_after(Vec::new())
+    }
+
+    /// The entries as metadata has them. An entry with the same fields in `before` takes their encoding from there.
+    /// Entries of `before` are found in their order there, and the others are encoded.
+    pub(super) fn encode_after(self, before: Vec<ManagedFieldsEntry>) -> Vec<ManagedFieldsEntry> {
+        let mut before = before.into_iter();
+        let mut entries: Vec<_> = (self.entries.into_iter())
+            .map(|entry| {
+                let known =
+                    before.find(|known| entry.is_of(known)).and_then(|known| known.fields_v1);
+                let known = known.filter(|fields| entry.fields.is_encoded_as(fields));
+                (entry, known)
+            })
+            .collect();
+        entries.sort_by(|(left, _), (right, _)| left.order(right));
+        entries.into_iter().map(|(entry, known)| encode_entry(entry, known)).collect()
     }
 
     /// The entries, in no particular order.
@@ -221,6 +241,9 @@ impl Managers {
     /// Merges the oldest updates into one if there are too many. All entries are in one API
     /// version.
     fn cap_updates(&mut self) {
+        if self.entries.len() <= MAX_UPDATE_MANAGERS {
+            return;
+        }
         let (mut updates, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.entries)
             .into_iter()
             .partition(|entry| entry.operation == Operation::Update);
@@ -273,6 +296,13 @@ impl ManagedSet {
         self.identity() == other.identity()
     }
 
+    /// Whether an encoded entry is of the same manager and operation.
+    fn is_of(&self, entry: &ManagedFieldsEntry) -> bool {
+        self.operation == entry.operation
+            && self.manager.name == entry.manager
+            && self.manager.subresource == entry.subresource
+    }
+
     /// Whether this is the entry for old updates in the API version of `other`.
     fn is_ancient(&self, other: &Self) -> bool {
         self.operation == Operation::Update
@@ -321,14 +351,14 @@ fn decode_entry(entry: &ManagedFieldsEntry) -> Result<ManagedSet, InvalidFields>
     })
 }
 
-fn encode_entry(entry: ManagedSet) -> ManagedFieldsEntry {
+fn encode_entry(entry: ManagedSet, known: Option<Value>) -> ManagedFieldsEntry {
     ManagedFieldsEntry {
         manager: entry.manager.name,
         operation: entry.operation,
         api_version: entry.manager.api_version,
         time: entry.time,
         fields_type: FIELDS_V1.to_owned(),
-        fields_v1: Some(entry.fields.to_fields_v1()),
+        fields_v1: Some(known.unwrap_or_else(|| entry.fields.to_fields_v1())),
         subresource: entry.manager.subresource,
     }
 }

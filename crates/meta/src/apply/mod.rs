@@ -14,6 +14,7 @@ mod last_applied;
 mod lists;
 mod managers;
 mod merge;
+mod metadata;
 mod nulls;
 mod ownership;
 mod prune;

@@ -5,6 +5,9 @@
 //! schema is owned as a whole. If the schema preserves unknown fields, the shape of a value follows from the value:
 //! objects are owned by their parts, and everything else as a whole, as upstream.
 
+use std::collections::BTreeMap;
+
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::element::{PathElement, Scalar};
@@ -101,40 +104,54 @@ impl<'a> Items<'a> {
     }
 }
 
+/// The values of an object whose paths are in a set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Members {
+    /// All except structs, maps and lists that are not empty, unless they are entries of maps or items of lists.
+    Applied,
+    /// All.
+    All,
+}
+
 /// The fields that a manager owns when it applies `object`: leaves, empty
 /// structs, maps and lists, entries of maps, and items of lists. (Upstream leaves out
 /// empty lists, and so never removes them again.)
 pub fn set_of(object: &Value, schema: &Schema) -> FieldSet {
-    fields_inside(object, Some(schema.node())).unwrap_or_default()
+    fields_inside(object, Some(schema.node()), Members::Applied).unwrap_or_default()
 }
 
 /// The fields that are set below a value; `None` if it is owned as a whole.
-fn fields_inside(value: &Value, at: Option<Node<'_>>) -> Option<FieldSet> {
+pub(super) fn fields_inside(
+    value: &Value,
+    at: Option<Node<'_>>,
+    members: Members,
+) -> Option<FieldSet> {
     match (shape(at), value) {
-        (Shape::Fields(of), Value::Object(fields)) => Some(set_of_fields(fields, of)),
-        (Shape::Items(of), Value::Array(items)) => Some(set_of_items(items, of)),
+        (Shape::Fields(of), Value::Object(fields)) => Some(set_of_fields(fields, of, members)),
+        (Shape::Items(of), Value::Array(items)) => Some(set_of_items(items, of, members)),
         (Shape::Fields(_) | Shape::Items(_), Value::Null) => Some(FieldSet::new()),
         _ => None,
     }
 }
 
-fn set_of_fields(fields: &Map<String, Value>, of: Fields<'_>) -> FieldSet {
-    let mut set = FieldSet::new();
+fn set_of_fields(fields: &Map<String, Value>, of: Fields<'_>, members: Members) -> FieldSet {
+    let mut set = FieldSet::with_capacity(fields.len());
     for (name, value) in fields {
         let field = of.field(name);
-        let inside = fields_inside(value, field.schema);
+        let inside = fields_inside(value, field.schema, members);
         let is_empty = match value {
             Value::Object(fields) => fields.is_empty(),
             Value::Array(items) => items.is_empty(),
             _ => value.is_null(),
         };
-        let is_member = inside.is_none() || is_empty || !field.is_declared;
+        let is_applied = inside.is_none() || is_empty || !field.is_declared;
+        let is_member = is_applied || members == Members::All;
         set.add(PathElement::field(name), is_member, inside.unwrap_or_default());
     }
     set
 }
 
-fn set_of_items(items: &[Value], of: Items<'_>) -> FieldSet {
+fn set_of_items(items: &[Value], of: Items<'_>, members: Members) -> FieldSet {
     let mut elements: Vec<_> =
         items.iter().filter_map(|item| Some((of.element(item)?, item))).collect();
     elements.sort_by(|left, right| left.0.cmp(&right.0));
@@ -142,7 +159,7 @@ fn set_of_items(items: &[Value], of: Items<'_>) -> FieldSet {
     for same in elements.chunk_by(|left, right| left.0 == right.0) {
         let Some((element, item)) = same.first() else { continue };
         // Items with the same element are owned together, as one.
-        let inside = if same.len() == 1 { fields_inside(item, of.schema) } else { None };
+        let inside = (same.len() == 1).then(|| fields_inside(item, of.schema, members)).flatten();
         set.add(element.clone(), true, inside.unwrap_or_default());
     }
     set
@@ -151,19 +168,40 @@ fn set_of_items(items: &[Value], of: Items<'_>) -> FieldSet {
 /// The part of an object that can be owned, as one value: everything but the type and the metadata that the server
 /// sets.
 pub(super) fn ownable(object: &Object) -> Value {
-    let of = &object.metadata;
-    let metadata = ObjectMeta {
-        generate_name: of.generate_name.clone(),
-        labels: of.labels.clone(),
-        annotations: of.annotations.clone(),
-        owner_references: of.owner_references.clone(),
-        finalizers: of.finalizers.clone(),
-        ..ObjectMeta::default()
-    };
-    let metadata = metadata.to_value();
     let mut fields = object.fields.clone();
-    if metadata.as_object().is_some_and(|metadata| !metadata.is_empty()) {
-        fields.insert("metadata".to_owned(), metadata);
+    let metadata = ownable_metadata(&object.metadata);
+    if !metadata.is_empty() {
+        fields.insert("metadata".to_owned(), Value::Object(metadata));
     }
     Value::Object(fields)
+}
+
+/// The metadata that can be owned, in its JSON form.
+fn ownable_metadata(metadata: &ObjectMeta) -> Map<String, Value> {
+    let ObjectMeta { generate_name, labels, annotations, owner_references, finalizers, .. } =
+        metadata;
+    let texts = |map: &BTreeMap<String, String>| {
+        let texts = map.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str())));
+        (!map.is_empty()).then(|| texts.collect())
+    };
+    let prefix = (!generate_name.is_empty()).then(|| Value::from(generate_name.as_str()));
+    let mut fields = Map::new();
+    for (name, value) in [
+        ("generateName", prefix),
+        ("labels", texts(labels)),
+        ("annotations", texts(annotations)),
+        ("ownerReferences", list_value(owner_references)),
+        ("finalizers", list_value(finalizers)),
+    ] {
+        if let Some(value) = value {
+            fields.insert(name.to_owned(), value);
+        }
+    }
+    fields
+}
+
+/// A list of metadata in its JSON form; `None` if it is empty, because metadata has no empty lists.
+pub(super) fn list_value<T: Serialize>(list: &[T]) -> Option<Value> {
+    // Texts, and structs of texts, always have a JSON form.
+    if list.is_empty() { None } else { serde_json::to_value(list).ok() }
 }

@@ -118,9 +118,10 @@ fn attempt(
     let mut changed = compare(&before, &merged, kind.schema);
     changed.ignore(kind.ignored);
     let is_change = !changed.is_empty();
-    let mut shared = changed.clone();
-    shared.added.subtract(&empty_values(&configuration, kind.schema));
-    give_way(&mut managers, &shared, apply.force)?;
+    if !managers.is_empty() {
+        changed.added.subtract(&empty_values(&configuration, kind.schema));
+        give_way(&mut managers, changed, apply.force)?;
+    }
     let time = match &last {
         Some(last) if !is_change && last.fields == own => last.time,
         _ => Some(apply.now),
@@ -171,10 +172,10 @@ fn writable(set: FieldSet, manager: &Manager) -> FieldSet {
 ///
 /// # Errors
 /// The changed fields that they own, if it is not forced.
-fn give_way(managers: &mut Managers, changed: &Comparison, force: bool) -> Result<(), Conflicts> {
-    let mut touched = changed.added.clone();
-    touched.unite(changed.modified.clone());
-    touched.unite(changed.removed.clone());
+fn give_way(managers: &mut Managers, changed: Comparison, force: bool) -> Result<(), Conflicts> {
+    let Comparison { added: mut touched, modified, removed } = changed;
+    touched.unite(modified);
+    touched.unite(removed);
     if touched.is_empty() {
         return Ok(());
     }
@@ -212,7 +213,7 @@ fn object_of(outcome: Outcome, live: Option<&Object>, configuration: &Object) ->
     if is_change || !equal_except_times(&metadata.managed_fields, &entries) {
         metadata.managed_fields = entries;
     }
-    let Object { api_version, kind, .. } = configuration.clone();
+    let (api_version, kind) = (configuration.api_version.clone(), configuration.kind.clone());
     Object { api_version, kind, metadata, fields }
 }
 
@@ -235,7 +236,8 @@ pub fn track_apply(
         return;
     }
     let is_change = !changed.is_empty();
-    let mut managers = Managers::decode_stored(&new.metadata.managed_fields);
+    let applied = std::mem::take(&mut new.metadata.managed_fields);
+    let mut managers = Managers::decode_stored(&applied);
     // Of several items with one key, one may have stayed.
     changed.removed.subtract(&changed.added);
     managers.subtract_from_others(manager, &changed.removed);
@@ -244,7 +246,7 @@ pub fn track_apply(
         // Admission made the applied object equal to the live one: an apply that changes nothing.
         managers.keep_times(&Managers::decode_stored(live_entries));
     }
-    let entries = managers.encode();
+    let entries = managers.encode_after(applied);
     let is_same = !is_change && equal_except_times(live_entries, &entries);
     new.metadata.managed_fields = if is_same { live_entries.to_vec() } else { entries };
 }

@@ -9,6 +9,9 @@ use std::fmt;
 
 use super::element::PathElement;
 
+/// The number of nodes up to which a set is added node by node, and not by a walk over both.
+const FEW_NODES: usize = 8;
+
 /// A set of paths of fields. That a path is in the set says nothing about the
 /// paths above or below it.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -28,6 +31,11 @@ impl FieldSet {
     /// The empty set.
     pub const fn new() -> Self {
         Self { nodes: Vec::new() }
+    }
+
+    /// The empty set, with room for this many elements at its top.
+    pub(super) fn with_capacity(elements: usize) -> Self {
+        Self { nodes: Vec::with_capacity(elements) }
     }
 
     /// The set of these paths, each given as the names of fields.
@@ -77,6 +85,25 @@ impl FieldSet {
         self.nodes.get(at)
     }
 
+    /// The part of the set below one field; `None` if it has nothing at or below the field.
+    pub(super) fn below_field(&self, name: &str) -> Option<&Self> {
+        self.field(name).map(|node| &node.children)
+    }
+
+    /// Whether the field itself is in the set.
+    pub(super) fn contains_field(&self, name: &str) -> bool {
+        self.field(name).is_some_and(|node| node.is_member)
+    }
+
+    fn field(&self, name: &str) -> Option<&Node> {
+        let at = self.nodes.binary_search_by(|node| match &node.element {
+            PathElement::Field(field) => field.as_str().cmp(name),
+            // Fields come first.
+            _ => Ordering::Greater,
+        });
+        self.nodes.get(at.ok()?)
+    }
+
     /// The part of the set that is at and below one element.
     pub(super) fn at_and_below(mut self, element: &PathElement) -> Self {
         self.nodes.retain(|node| node.element == *element);
@@ -106,6 +133,12 @@ impl FieldSet {
     /// The set of these nodes, which may be in any order, and may have an element several
     /// times.
     pub(super) fn from_nodes(mut nodes: Vec<Node>) -> Self {
+        let has_paths = |node: &Node| node.is_member || !node.children.is_empty();
+        let is_set = nodes.is_sorted_by(|left, right| left.element < right.element)
+            && nodes.iter().all(has_paths);
+        if is_set {
+            return Self { nodes };
+        }
         // Stable: ordered input takes one pass.
         nodes.sort_by(|left, right| left.element.cmp(&right.element));
         let mut merged: Vec<Node> = Vec::with_capacity(nodes.len());
@@ -121,7 +154,7 @@ impl FieldSet {
                 children.extend(std::mem::take(&mut first.children.nodes));
                 first.children = Self::from_nodes(children);
             }
-            if first.is_member || !first.children.is_empty() {
+            if has_paths(&first) {
                 merged.push(first);
             }
         }
@@ -135,8 +168,17 @@ impl FieldSet {
 
     /// Adds all paths of `other`: the union.
     pub fn unite(&mut self, other: Self) {
+        if other.is_empty() {
+            return;
+        }
         if self.is_empty() {
             *self = other;
+            return;
+        }
+        if other.nodes.len() <= FEW_NODES {
+            for Node { element, is_member, children } in other.nodes {
+                self.add(element, is_member, children);
+            }
             return;
         }
         let mut nodes = Vec::with_capacity(self.nodes.len() + other.nodes.len());

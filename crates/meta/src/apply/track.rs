@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 use super::compare::{Change, Comparison, compare_fields};
 use super::element::PathElement;
 use super::managers::{Manager, Managers, equal_except_times};
-use super::ownership::{Shape, shape};
+use super::metadata::compare_metadata;
+use super::ownership::{Members, Shape, fields_inside, shape};
 use super::set::FieldSet;
 use crate::object::{ManagedFieldsEntry, Object, ObjectMeta};
 use crate::schema::Schema;
@@ -42,10 +43,10 @@ pub fn track_update(
 ) {
     let sent = std::mem::take(&mut new.metadata.managed_fields);
     let live_entries = live.map_or(&[][..], |live| &live.metadata.managed_fields);
-    let sent =
+    let decoded =
         if who.subresource.is_empty() { decode_sent(&sent, live_entries) } else { Sent::Nothing };
     let changes = changes(live, new, kind);
-    let mut managers = match sent {
+    let mut managers = match decoded {
         Sent::Nothing if changes.is_empty() && live.is_some() => {
             new.metadata.managed_fields = live_entries.to_vec();
             return;
@@ -61,7 +62,7 @@ pub fn track_update(
         return;
     }
     managers.record_update(changes, who, now, || has_fields(new, kind.schema));
-    new.metadata.managed_fields = managers.encode();
+    new.metadata.managed_fields = managers.encode_after(sent);
 }
 
 /// The meaning of the entries that the client sent.
@@ -85,18 +86,14 @@ fn decode_sent(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Sent
 /// The changes of a write, among the fields that can be owned.
 pub(super) fn changes(live: Option<&Object>, new: &Object, kind: &TrackedKind<'_>) -> Comparison {
     let schema = kind.schema;
-    let nothing;
-    let old = if let Some(live) = live {
-        &live.fields
-    } else {
-        nothing = empty_structs(&new.fields, schema);
-        &nothing
+    let mut changes = match live {
+        Some(live) => compare_fields(&live.fields, &new.fields, schema.node()),
+        None => created_fields(&new.fields, schema),
     };
-    let mut changes = compare_fields(old, &new.fields, schema.node());
     if let Some(metadata) = schema.node().target().property("metadata") {
-        let old = live.map(|live| &live.metadata);
-        let (old, new) = ownable_metadata(old, &new.metadata, kind.ignored);
-        let inside = compare_fields(&old, &new, metadata);
+        let nothing = ObjectMeta::default();
+        let old = live.map_or(&nothing, |live| &live.metadata);
+        let inside = compare_metadata(old, &new.metadata, metadata, kind.ignored);
         changes.nest(PathElement::field("metadata"), Change::None, inside);
     }
     changes.ignore(kind.ignored);
@@ -109,63 +106,21 @@ pub(super) fn has_fields(object: &Object, schema: &Schema) -> bool {
     !changes(None, object, &TrackedKind { schema, ignored }).is_empty()
 }
 
-/// The object that a created object is compared with: its structs, empty, because the type has them. So a manager does
+/// The fields of a created object. Its structs exist before, and are empty, because the type has them. So a manager does
 /// not own `spec` itself, but the fields that it set in it.
-fn empty_structs(new: &Map<String, Value>, schema: &Schema) -> Map<String, Value> {
-    let Shape::Fields(root) = shape(Some(schema.node())) else { return Map::new() };
-    let is_struct = |name: &str| {
-        let field = shape(root.field(name).schema);
-        matches!(field, Shape::Fields(fields) if fields.is_struct())
-    };
-    new.keys().filter(|name| is_struct(name)).map(|name| (name.clone(), empty())).collect()
-}
-
-/// The path of an annotation.
-fn annotation(name: &str) -> [PathElement; 3] {
-    ["metadata", "annotations", name].map(PathElement::field)
-}
-
-fn empty() -> Value {
-    Value::Object(Map::new())
-}
-
-/// The metadata that can be owned, as JSON, as far as it differs: equal metadata need not be
-/// copied. The rest of metadata is set by the server, and upstream removes it from every set.
-/// Deletion is not an update there, so its fields have no owner either.
-fn ownable_metadata(
-    old: Option<&ObjectMeta>,
-    new: &ObjectMeta,
-    ignored: &FieldSet,
-) -> (Map<String, Value>, Map<String, Value>) {
-    let nothing = ObjectMeta::default();
-    let old = old.unwrap_or(&nothing);
-    let differing = |this: &ObjectMeta, other: &ObjectMeta| {
-        let mut part = ObjectMeta::default();
-        if this.generate_name != other.generate_name {
-            part.generate_name.clone_from(&this.generate_name);
-        }
-        if this.labels != other.labels {
-            part.labels.clone_from(&this.labels);
-        }
-        if this.annotations != other.annotations {
-            // Without those that have no owner: if annotations have nothing else, they count as absent.
-            part.annotations.clone_from(&this.annotations);
-            part.annotations.retain(|name, _| !ignored.contains(&annotation(name)));
-        }
-        if this.owner_references != other.owner_references {
-            part.owner_references.clone_from(&this.owner_references);
-        }
-        if this.finalizers != other.finalizers {
-            part.finalizers.clone_from(&this.finalizers);
-        }
-        // Mostly nothing differs, and then nothing is encoded.
-        if part == nothing {
-            return Map::new();
-        }
-        match part.to_value() {
-            Value::Object(fields) => fields,
-            _ => Map::new(),
-        }
-    };
-    (differing(old, new), differing(new, old))
+fn created_fields(new: &Map<String, Value>, schema: &Schema) -> Comparison {
+    let mut created = Comparison::default();
+    let Shape::Fields(root) = shape(Some(schema.node())) else { return created };
+    for (name, value) in new {
+        let at = root.field(name).schema;
+        let is_struct = matches!(shape(at), Shape::Fields(fields) if fields.is_struct());
+        let own = match (is_struct, value) {
+            (false, _) => Change::Added,
+            (true, Value::Object(_)) => Change::None,
+            (true, _) => Change::Modified,
+        };
+        let added = fields_inside(value, at, Members::All).unwrap_or_default();
+        created.nest(PathElement::field(name), own, Comparison { added, ..Comparison::default() });
+    }
+    created
 }

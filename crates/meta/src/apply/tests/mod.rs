@@ -14,6 +14,7 @@ use crate::schema::Schema;
 use crate::time::Timestamp;
 
 mod any_schema;
+mod changes;
 mod conflicts;
 mod properties;
 mod scenarios;

@@ -9,7 +9,7 @@ use serde_json::Map;
 
 use super::*;
 
-type Paths = BTreeSet<Vec<PathElement>>;
+pub(super) type Paths = BTreeSet<Vec<PathElement>>;
 
 fn scalar() -> impl Strategy<Value = Scalar> {
     let json = prop_oneof![
@@ -36,11 +36,11 @@ fn element() -> impl Strategy<Value = PathElement> {
     ]
 }
 
-fn paths() -> impl Strategy<Value = Paths> {
+pub(super) fn paths() -> impl Strategy<Value = Paths> {
     btree_set(vec(element(), 1..4), 0..12)
 }
 
-fn set_of_paths(paths: &Paths) -> FieldSet {
+pub(super) fn set_of_paths(paths: &Paths) -> FieldSet {
     let mut set = FieldSet::new();
     for path in paths {
         set.insert(path);
@@ -86,7 +86,7 @@ fn named(items: std::collections::BTreeMap<String, Value>) -> Value {
 }
 
 /// An object with a label that stays, so that there is always an owner.
-fn any_object() -> impl Strategy<Value = Value> {
+pub(super) fn any_object() -> impl Strategy<Value = Value> {
     let owner = struct_of(vec![("user", word().boxed()), ("team", word().boxed())]);
     let port = (1..4_i64, any::<bool>()).prop_map(|(port, named)| {
         if named {
