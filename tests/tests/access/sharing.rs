@@ -118,7 +118,7 @@ async fn the_operator_chooses_whom_callers_may_name() {
 
     let server = Setup::on(&home).argument("--sharing=everyone").start().await;
     let (ada, eve) =
-        (server.client().with_token(&ada.token()), server.client().with_token(&eve.token()));
+        (server.client().with_token(ada.token()), server.client().with_token(eve.token()));
     share(&ada, &at("db"), json!({ "users": ["eve"], "teams": ["ops"] })).await.expect(200);
     eve.get(&at("db")).send().await.expect(200);
     share(&ada, &at("db"), json!({ "users": ["missing"] })).await.expect(422);
@@ -128,7 +128,7 @@ async fn the_operator_chooses_whom_callers_may_name() {
 
     // The list of teams ends with the setting.
     let server = Setup::on(&home).start().await;
-    let eve = server.client().with_token(&eve.token());
+    let eve = server.client().with_token(eve.token());
     assert_eq!(teams_of(&eve).await, ["ops"]);
 }
 

@@ -137,7 +137,7 @@ impl Registry {
         if let Some(field) = credential_field(of.kind) {
             let given = written.get(field.path).cloned();
             let key = given.unwrap_or_else(|| new_access_key(self.source()));
-            self.set_key(of.kind, object, &mut secrets, &key, effects)?;
+            self.set_key(object, &mut secrets, &key, effects)?;
             issued = Some(key);
         }
         secrets.set_values(of.kind, written);
@@ -171,7 +171,7 @@ impl Registry {
         if let Some(key) = credential_field(of.kind).and_then(|field| written.get(field.path))
             && old != Some(digest_of(self.digester(), key))
         {
-            self.set_key(of.kind, object, &mut secrets, key, effects)?;
+            self.set_key(object, &mut secrets, key, effects)?;
             effects.changes.extend(old.map(|old| Change::Delete { key: storage_key::digest(old) }));
             let facts = of.kind.access_change(Some(&previous.cached.json()));
             if let Some(AccessChange::Key(Some(old))) = facts {
@@ -251,20 +251,15 @@ impl Registry {
     /// Sets a new value of an access key: its digest, and the digest record.
     fn set_key(
         &self,
-        kind: &'static dyn AnyKind,
         object: &Object,
         secrets: &mut SecretRecord,
         key: &SecretText,
         effects: &mut Effects,
     ) -> Result<(), ApiError> {
         let digest = digest_of(self.digester(), key);
-        let name = &object.metadata.name;
-        if self.cache().principals().has_key(&digest) {
-            return Err(key_in_use(kind, name));
-        }
         secrets.set_digest(digest);
         let record = DigestRecord {
-            name: name.clone(),
+            name: object.metadata.name.clone(),
             uid: object.metadata.uid.clone(),
             owner_uid: secrets.owner_uid.clone(),
         };
