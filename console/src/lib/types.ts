@@ -12,6 +12,7 @@ export type Access = Omit<Schemas['sh.platform.management.v1.Access'], 'verbs'> 
 export type Cluster = Schemas['sh.platform.management.v1.Cluster'];
 export type Project = Schemas['sh.platform.management.v1.Project'];
 export type Member = Schemas['sh.platform.management.v1.Member'];
+export type ConsoleLoginCode = Schemas['sh.platform.management.v1.ConsoleLoginCode'];
 export type OwnedAccessKey = Omit<Schemas['sh.platform.management.v1.OwnedAccessKey'], 'spec'> & {
   spec?: Partial<Schemas['sh.platform.management.v1.OwnedAccessKeySpec']>;
 };

@@ -2,7 +2,8 @@
 import { GROUP_PATH, MERGE_PATCH, METADATA_TYPE, json, send, withQuery } from './api';
 import { forgetDecisions } from './access';
 import { collectionPath, objectPath, type Kind } from './kinds';
-import type { AnyObject } from './types';
+import { externalUrl } from './external-url';
+import type { AnyObject, ConsoleLoginCode } from './types';
 
 /** Changes fields of an object. The answer has its metadata alone, so that it brings no values back. */
 export async function patch(kind: Kind, name: string, namespace: string | undefined, body: unknown, dryRun = false): Promise<void> {
@@ -36,6 +37,14 @@ export async function migrate(name: string, namespace: string, target: string, d
   };
   await send('POST', withQuery(path, { dryRun: dryRun ? 'All' : undefined }), { body });
   if (!dryRun) forgetDecisions();
+}
+
+/** Makes a login link for another user. The server returns its code once. */
+export async function invite(name: string): Promise<string> {
+  const path = `${GROUP_PATH}/users/${encodeURIComponent(name)}/logincode`;
+  const body = { apiVersion: 'management.platform.sh/v1', kind: 'ConsoleLoginCode' };
+  const made = await json<ConsoleLoginCode>('POST', path, { body });
+  return `${await externalUrl()}/ui/login#code=${made.status?.code ?? ''}`;
 }
 
 export interface Progress {

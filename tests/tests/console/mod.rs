@@ -21,6 +21,12 @@ async fn cross_site_requests() {
     browser::check(&Server::start().await, "cross_site.py").await;
 }
 
+/// A login link for another user.
+#[tokio::test]
+async fn invitations() {
+    browser::check(&Server::start().await, "invite.py").await;
+}
+
 /// The pages that ask about a login of the command line.
 #[tokio::test]
 async fn consent() {

@@ -34,6 +34,11 @@ struct Row {
 }
 
 const ROWS: &[Row] = &[
+    Row {
+        name: "shared secrets of a user in the namespace `default`, by the [role of every user](access-rules.md#roles-and-bindings) alone",
+        limit: "{count}",
+        numbers: &[("crates/registry/src/admit/counted.rs", "MAX_COMMON_SECRETS")],
+    },
     Row { name: "body", limit: "{bytes}", numbers: &[(INPUT, "MAX_BODY_BYTES")] },
     Row {
         name: "token of one request through an agent",

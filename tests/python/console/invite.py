@@ -1,0 +1,29 @@
+"""A login link for another user, up to the first page of that user."""
+
+from playwright.sync_api import expect
+
+from harness import API, run
+
+
+def an_invited_user_begins_in_another_browser(bench):
+    bench.ok("POST", f"{API}/users", {"metadata": {"name": "carl"}, "spec": {"displayName": "Carl C"}})
+    page = bench.logged_in()
+    bench.go(page, "/users/carl")
+    page.get_by_role("button", name="Invite", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    link = dialog.locator("[data-secret]").inner_text()
+    assert link.startswith(bench.origin + "/ui/login#code="), link.split("#")[0]
+    dialog.get_by_role("button", name="Done").click()
+    expect(page.locator("[data-secret]")).to_have_count(0)
+
+    other = bench.new_context()
+    first = other.new_page()
+    bench.use_link(first, link)
+    expect(first.get_by_role("heading", level=1)).to_contain_text("Carl C")
+    # The link is spent.
+    second = bench.new_context().new_page()
+    second.goto(link)
+    expect(second.get_by_role("button", name="Log in with the link")).to_have_count(0)
+
+
+run(an_invited_user_begins_in_another_browser)
