@@ -5,7 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use postern_client::{Collection, ServerUrl, Trust};
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::{SecretText, access_key, selves};
+use postern_kinds::rbac::ALL;
+use postern_kinds::{SecretText, access_key, default_namespace, selves};
 use postern_meta::status::Reason;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -173,6 +174,13 @@ impl Login {
             format!("{file} has the context {name}")
         };
         process.print_status(&written);
+        let is_default = |one: &&String| *one == ALL || *one == default_namespace();
+        if let Some(first) = status.secret_namespaces.first().filter(|one| !is_default(one)) {
+            let first = escape(first);
+            process.print_status(&format!(
+                "you may create shared secrets in the namespace {first}: pass -n {first}"
+            ));
+        }
         Ok(())
     }
 
