@@ -1,7 +1,7 @@
 //! `Audit`: the log, its policy, and the limits of records.
 
 use crate::AuditSettings;
-use crate::event::SERVER;
+use crate::event::{Annotation, SERVER};
 use crate::failures::AuthenticationFailures;
 use crate::file::LogFile;
 use crate::log::{Log, Unwritten};
@@ -137,7 +137,7 @@ impl Audit {
     }
 
     /// The annotation with the name of this server, if it has one.
-    pub(crate) fn server_annotation(&self) -> Option<(&'static str, Cow<'_, str>)> {
+    pub(crate) fn server_annotation(&self) -> Option<Annotation<'_>> {
         self.server.get().map(|name| (SERVER, Cow::Borrowed(name.as_str())))
     }
 

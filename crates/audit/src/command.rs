@@ -79,7 +79,7 @@ impl Command {
             verb: self.name,
             user: &user,
             impersonated_user: None,
-            source_ips: Vec::new(),
+            source_ips: Cow::Borrowed(&[]),
             user_agent: Cow::Borrowed(""),
             object_ref: None,
             response_status,
@@ -87,7 +87,7 @@ impl Command {
             response_object: None,
             request_received_timestamp: self.received,
             stage_timestamp: self.audit.source.now_micro(),
-            annotations: BTreeMap::from_iter(self.audit.server_annotation()),
+            annotations: self.audit.server_annotation().into_iter().collect(),
         })
     }
 }

@@ -1,8 +1,8 @@
 //! `AuditContext`: the audit records of one request, at each stage.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::slice;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -27,8 +27,8 @@ use serde_json::value::RawValue;
 
 use super::audit::{Audit, UNANSWERED};
 use super::event::{
-    ACCESS_KEY, Event, MAX_UNAUTHENTICATED_RECORD_BYTES, ObjectRef, ResponseStatus, UserInfo,
-    bearer_json, clean, clean_value, recorded_uri, user_agent, user_json,
+    ACCESS_KEY, Annotations, Event, MAX_UNAUTHENTICATED_RECORD_BYTES, ObjectRef, ResponseStatus,
+    UserInfo, bearer_json, clean, clean_value, recorded_uri, user_agent, user_json,
 };
 use super::failures::{AuthenticationFailures, FAILURES_LEFT_OUT};
 use super::line::line_of;
@@ -422,7 +422,7 @@ impl AuditContext {
             let Some(omitted) = noted else { return };
             if omitted > 0 {
                 let omitted = Cow::Owned(omitted.to_string());
-                annotations.insert(FAILURES_LEFT_OUT, omitted);
+                annotations.note(FAILURES_LEFT_OUT, omitted);
             }
         }
         let received = stage == Stage::RequestReceived;
@@ -470,9 +470,9 @@ impl AuditContext {
         if is_known { &self.audit.known_key_failures } else { &self.audit.unknown_key_failures }
     }
 
-    fn annotations(&self) -> BTreeMap<&'static str, Cow<'_, str>> {
-        let mut annotations = BTreeMap::from_iter(self.audit.server_annotation());
-        let mut note = |name, value| annotations.insert(name, value);
+    fn annotations(&self) -> Annotations<'_> {
+        let mut annotations: Annotations<'_> = self.audit.server_annotation().into_iter().collect();
+        let mut note = |name, value| annotations.note(name, value);
         match &self.authorization {
             Some(Authorization::Allowed) => {
                 note("authorization.k8s.io/decision", Cow::Borrowed("allow"));
@@ -529,11 +529,14 @@ impl AuditContext {
     }
 
     /// The addresses from proxies, and at the end the address of the connection.
-    fn source_ips(&self) -> Vec<IpAddr> {
+    fn source_ips(&self) -> Cow<'_, [IpAddr]> {
         let mut addresses = forwarded(self.request.headers());
+        if addresses.is_empty() {
+            return Cow::Borrowed(slice::from_ref(&self.peer));
+        }
         addresses.push(self.peer);
         addresses.dedup();
-        addresses
+        Cow::Owned(addresses)
     }
 
     fn request_is_too_large(&self) -> bool {

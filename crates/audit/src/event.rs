@@ -84,7 +84,7 @@ pub(super) struct Event<'a> {
     pub(super) verb: &'a str,
     pub(super) user: &'a RawValue,
     pub(super) impersonated_user: Option<UserInfo<'a>>,
-    pub(super) source_ips: Vec<IpAddr>,
+    pub(super) source_ips: Cow<'a, [IpAddr]>,
     pub(super) user_agent: Cow<'a, str>,
     pub(super) object_ref: Option<ObjectRef<'a>>,
     pub(super) response_status: Option<ResponseStatus<'a>>,
@@ -92,7 +92,7 @@ pub(super) struct Event<'a> {
     pub(super) response_object: Option<Value>,
     pub(super) request_received_timestamp: MicroTimestamp,
     pub(super) stage_timestamp: MicroTimestamp,
-    pub(super) annotations: BTreeMap<&'static str, Cow<'a, str>>,
+    pub(super) annotations: Annotations<'a>,
 }
 
 impl Event<'_> {
@@ -105,14 +105,44 @@ impl Event<'_> {
         short(&mut self.request_uri, SHORT_URI_BYTES);
         short(&mut self.user_agent, SHORT_TEXT_BYTES);
         self.verb = self.verb.get(..SHORT_TEXT_BYTES).unwrap_or(self.verb);
-        self.source_ips.drain(..self.source_ips.len().saturating_sub(SHORT_ADDRESSES));
+        let cut = self.source_ips.len().saturating_sub(SHORT_ADDRESSES);
+        self.source_ips.to_mut().drain(..cut);
         self.object_ref = None;
         if let Some(status) = &mut self.response_status {
             short(&mut status.message, SHORT_TEXT_BYTES);
         }
-        for text in self.annotations.values_mut() {
+        for (_, text) in &mut self.annotations.0 {
             short(text, SHORT_TEXT_BYTES);
         }
+    }
+}
+
+/// The annotations of a record, in the order of their names.
+#[derive(Default)]
+pub(super) struct Annotations<'a>(Vec<Annotation<'a>>);
+
+/// The name and the text of an annotation.
+pub(super) type Annotation<'a> = (&'static str, Cow<'a, str>);
+
+impl<'a> Annotations<'a> {
+    /// Adds an annotation. It replaces one with the same name.
+    pub(super) fn note(&mut self, name: &'static str, text: Cow<'a, str>) {
+        match self.0.binary_search_by(|(known, _)| known.cmp(&name)) {
+            Ok(index) => self.0[index].1 = text,
+            Err(index) => self.0.insert(index, (name, text)),
+        }
+    }
+
+    pub(super) fn as_slice(&self) -> &[Annotation<'a>] {
+        &self.0
+    }
+}
+
+impl<'a> FromIterator<Annotation<'a>> for Annotations<'a> {
+    fn from_iter<I: IntoIterator<Item = Annotation<'a>>>(annotations: I) -> Self {
+        let mut all = Self::default();
+        annotations.into_iter().for_each(|(name, text)| all.note(name, text));
+        all
     }
 }
 
@@ -377,7 +407,7 @@ mod tests {
             verb: &method,
             user: &user,
             impersonated_user: None,
-            source_ips: vec!["2001:db8:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap(); 9],
+            source_ips: vec!["2001:db8:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap(); 9].into(),
             user_agent: Cow::Borrowed(&long),
             object_ref: Some(object),
             response_status: Some(ResponseStatus {
@@ -391,7 +421,8 @@ mod tests {
             stage_timestamp: time,
             annotations: [ACCESS_KEY, "platform.sh/failures-left-out"]
                 .map(|name| (name, Cow::Borrowed(long.as_str())))
-                .into(),
+                .into_iter()
+                .collect(),
         };
         event.shorten();
         let line = line_of(&event);

@@ -49,12 +49,13 @@ pub(super) fn line_of(event: &Event<'_>) -> Vec<u8> {
     }
     line.plain(r#","requestReceivedTimestamp":""#, &event.request_received_timestamp.text());
     line.plain(r#","stageTimestamp":""#, &event.stage_timestamp.text());
-    for (index, (name, text)) in event.annotations.iter().enumerate() {
+    let annotations = event.annotations.as_slice();
+    for (index, (name, text)) in annotations.iter().enumerate() {
         line.raw(if index == 0 { r#","annotations":{""# } else { ",\"" });
         line.raw(name);
         line.text("\":\"", text);
     }
-    line.raw(if event.annotations.is_empty() { "}\n" } else { "}}\n" });
+    line.raw(if annotations.is_empty() { "}\n" } else { "}}\n" });
     line.0
 }
 
@@ -173,7 +174,7 @@ mod tests {
                 verb: "get",
                 user: &user,
                 impersonated_user: Some(UserInfo { username: Cow::Borrowed(&why), ..UserInfo::default() }),
-                source_ips: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
+                source_ips: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()].into(),
                 user_agent: Cow::Borrowed(&agent),
                 object_ref: Some(ObjectRef {
                     resource: Cow::Borrowed("sharedsecrets"),
@@ -192,7 +193,7 @@ mod tests {
                 response_object: None,
                 request_received_timestamp: time,
                 stage_timestamp: time,
-                annotations: [("platform.sh/x", Cow::Borrowed(why.as_str()))].into(),
+                annotations: [("platform.sh/x", Cow::Borrowed(why.as_str()))].into_iter().collect(),
             };
             let line = line_of(&event);
             prop_assert!(line.ends_with(b"\n") && !line[..line.len() - 1].contains(&b'\n'));

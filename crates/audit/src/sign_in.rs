@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::slice;
 use std::sync::Arc;
 
 use http::header::USER_AGENT;
@@ -12,8 +13,8 @@ use postern_meta::time::MicroTimestamp;
 
 use super::audit::Audit;
 use super::event::{
-    ACCESS_KEY, Event, MAX_UNAUTHENTICATED_RECORD_BYTES, ResponseStatus, UserInfo, clean,
-    recorded_uri, user_agent, user_json,
+    ACCESS_KEY, Annotations, Event, MAX_UNAUTHENTICATED_RECORD_BYTES, ResponseStatus, UserInfo,
+    clean, recorded_uri, user_agent, user_json,
 };
 use super::failures::FAILURES_LEFT_OUT;
 use super::line::line_of;
@@ -121,12 +122,12 @@ impl SignIn {
         }
         let user =
             user_json(&UserInfo { username: clean(&self.user), extra, ..UserInfo::default() });
-        let mut annotations = BTreeMap::from_iter(self.audit.server_annotation());
+        let mut annotations: Annotations<'_> = self.audit.server_annotation().into_iter().collect();
         if !self.by.is_empty() {
-            annotations.insert(BY, Cow::Borrowed(&*self.by));
+            annotations.note(BY, Cow::Borrowed(&*self.by));
         }
         if left_out > 0 {
-            annotations.insert(FAILURES_LEFT_OUT, Cow::Owned(left_out.to_string()));
+            annotations.note(FAILURES_LEFT_OUT, Cow::Owned(left_out.to_string()));
         }
         let mut event = Event {
             level: Level::Metadata,
@@ -136,7 +137,7 @@ impl SignIn {
             verb: LOG_IN,
             user: &user,
             impersonated_user: None,
-            source_ips: vec![self.peer],
+            source_ips: Cow::Borrowed(slice::from_ref(&self.peer)),
             user_agent: user_agent(&self.agent, is_known),
             object_ref: None,
             response_status,
