@@ -98,12 +98,20 @@ fn without_escape_tip(mut error: clap::Error) -> clap::Error {
 }
 
 /// Commands of other tools, and what to use here. The first match counts.
-const ELSEWHERE: [(&[&str], &str); 5] = [
+const ELSEWHERE: [(&[&str], &str); 7] = [
     (&["auth", "whoami"], "`kubectl auth whoami` is `postern whoami` here"),
     (&["auth"], "`kubectl auth can-i` is `postern can-i` here"),
     (
         &["create", "secret"],
         "`postern set secret NAME.KEY` stores a value, and creates the secret if it is missing",
+    ),
+    (
+        &["create", "clusterrolebinding"],
+        "`postern grant ROLE --user USER` creates the binding, and --team is for a team",
+    ),
+    (
+        &["create", "rolebinding"],
+        "`postern grant ROLE --user USER --namespace NAMESPACE` creates the binding",
     ),
     (
         &["patch"],
@@ -244,6 +252,8 @@ mod tests {
             (&["lsit", "users"][..], Some("'list'")),
             (&["cosnole"], Some("'console'")),
             (&["create", "secret", "db"], Some("postern set secret")),
+            (&["create", "clusterrolebinding", "x"], Some("postern grant ROLE")),
+            (&["create", "rolebinding", "x"], Some("--namespace NAMESPACE")),
             (&["patch", "user", "ada"], Some("kubectl patch")),
             (&["audit"], Some("reference/audit.md")),
             (&["create", "sharing", "db"], None),

@@ -94,6 +94,16 @@ async fn a_role_in_a_project_is_that_of_a_member() {
     let listed = admin.ok(&["roles", "--user", "ada"]).await;
     assert!(listed.contains("in the project web"), "{listed}");
     assert!(listed.contains("rolebinding/platform:members:platform-project-admin"), "{listed}");
+    // The binding of the members is the server's. A namespace names other bindings only.
+    let revoke = ["revoke", "platform-project-admin", "--user", "ada", "-n", "p-web"];
+    let kept = admin.run(&revoke).await;
+    assert!(kept.err.contains("nothing was changed"), "{}", kept.err);
+    assert!(
+        kept.err.contains("keeps the role platform-project-admin in the project web"),
+        "{}",
+        kept.err
+    );
+    assert!(may_ada(&admin, &create).await);
     admin.ok(&["revoke", "admin", "--user", "ada", "--project", "web"]).await;
     assert!(!may_ada(&admin, &create).await);
     let left = admin.ok(&["roles", "--user", "ada"]).await;
@@ -141,6 +151,12 @@ async fn a_name_that_does_not_exist_suggests_a_near_one() {
         let said = admin.fails(1, command).await;
         assert!(said.contains(flag) && said.contains(near), "{command:?}: {said}");
     }
+    let key = admin.ok(&["create", "accesskey", "ada", "--user", "ada"]).await;
+    let ada = admin.clone().with("POSTERN_ACCESS_KEY", &key);
+    let said = ada.fails(1, &["revoke", "platform-user", "--user", "ada"]).await;
+    assert!(said.contains("no permission to list clusterrolebindings"), "{said}");
+    let said = ada.fails(1, &["grant", "platform-viewer", "--user", "ada"]).await;
+    assert!(said.contains("platform-viewer"), "{said}");
     for wrong in [
         &["grant", "platform-viewer"][..],
         &["grant", "platform-viewer", "--user", "ada", "--team", "red"],

@@ -192,9 +192,7 @@ impl Grant {
         session.load_names().await?;
         let (who, location) = (flags.who.who(), flags.location());
         who.check(&mut session, who.flag()).await?;
-        if let Location::Project(project) = &location
-            && flags.project.is_some()
-        {
+        if let Some(project) = &flags.project {
             let member = projects::member_of(&who, &flags.member_role()?);
             let is_new =
                 projects::add_member(&mut session, project, &member, "ROLE", process).await?;
@@ -301,7 +299,7 @@ impl Revoke {
         let identities = who.identities(&mut session).await?;
         let mut roles = flags.possible_roles(&location);
         let mut has_changed = false;
-        if let Location::Project(project) = &location {
+        if let Some(project) = &flags.project {
             let cluster_role = flags.member_role()?;
             roles = vec![role_ref(&ClusterRole::INFO, &cluster_role)];
             let member = projects::member_of(&who, &cluster_role);
@@ -313,10 +311,17 @@ impl Revoke {
         let namespace = location.namespace();
         let of = Collection::new(location.binding_info(), namespace.as_deref());
         let bindings = role_bindings::list(&mut session, of).await?;
-        let bindings = bindings.unwrap_or_else(|| {
-            process.print_note(&format!("you have no permission to list {}", of.info().plural));
-            Vec::new()
-        });
+        let bindings = match bindings {
+            Some(bindings) => bindings,
+            None if has_changed => Vec::new(),
+            None => {
+                let message = format!(
+                    "you have no permission to list {}, so the bindings of the role are unknown",
+                    of.info().plural
+                );
+                return Err(CliError::new(message).hint("nothing was changed"));
+            }
+        };
         let of_role =
             |binding: &&Binding| roles.iter().any(|role| is_same_role(&binding.role, role));
         let found = bindings.iter().filter(of_role).filter(|binding| !binding.is_of_server());
@@ -339,7 +344,10 @@ impl Revoke {
         }
         for binding in bindings.iter().filter(of_role) {
             let mut subjects = binding.subjects.iter();
-            let by = subjects.find(|one| identities.includes(one) && !identities.is_direct(one));
+            // Only the members of the project change a binding of the server.
+            let by = subjects.find(|one| {
+                identities.includes(one) && (!identities.is_direct(one) || binding.is_of_server())
+            });
             if let Some(subject) = by {
                 process.print_note(&format!(
                     "{} keeps {text} by {}, in {}",
