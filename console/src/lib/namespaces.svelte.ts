@@ -34,9 +34,15 @@ class Namespaces {
     return session.self?.defaultNamespace ?? 'platform';
   }
 
+  /** The namespace for a new shared secret: the default one, or else the first one in which the caller may create some. */
+  get forSecrets(): string {
+    const first = session.self?.secretNamespaces?.[0] ?? '*';
+    return first === '*' ? this.shared : first;
+  }
+
   get places(): Place[] {
-    const own = { namespace: this.shared, project: '' };
-    return [own, ...this.projects.map((project) => ({ namespace: this.prefix + project, project }))];
+    const own = [...new Set([this.shared, this.forSecrets])].map((namespace) => ({ namespace, project: '' }));
+    return [...own.filter(({ namespace }) => !this.projectOf(namespace)), ...this.projects.map((project) => ({ namespace: this.prefix + project, project }))];
   }
 
   projectOf(namespace: string): string {
