@@ -37,7 +37,7 @@ def requests_of(page, label):
         },
         "project": {"Edit": patch({"members": []}), "Edit quotas": patch({"quotas": {"project": {"spaceinstances": "7"}}})},
         "instance": {"Move to a project": [("POST", f"{API}/projects/shop/migratevirtualclusterinstance", MOVE)]},
-        "user": {"Disable": patch({"disabled": True})},
+        "user": {"Disable": patch({"disabled": True}), "Invite": [("POST", f"{whole}/logincode", {})]},
         "team": {"Edit": patch({"users": []})},
         "cluster": {},
     }[kind]
