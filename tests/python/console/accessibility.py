@@ -196,6 +196,11 @@ def objects_and_dialogs(bench):
     audit.open("/spaces/p-web/dev", heading="dev")
     audit.open("/clusters/east", heading="east")
     audit.open("/users/owner", heading="owner")
+    counted = lambda dialog: expect(dialog.get_by_text("stop at once")).to_be_visible()
+    audit.dialog("disable by name", lambda: button("Disable"), counted)
+    audit.open("/users/admin", heading="admin")
+    last = lambda dialog: expect(dialog.get_by_text("This is the last way in")).to_be_visible()
+    audit.dialog("disable the last administrator", lambda: button("Disable"), last)
     audit.open("/teams/blue", heading="blue")
     audit.done()
 
