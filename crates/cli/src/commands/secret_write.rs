@@ -20,6 +20,7 @@ use super::new_object;
 use super::secret_names::{GivenPath, NotUnique};
 use super::secret_read::{Need, read};
 use super::secrets::LocationFlags;
+use crate::batch::{self, Failure};
 use crate::error::CliError;
 use crate::flags::ConnectionFlags;
 use crate::parse::{self, SecretPath};
@@ -203,8 +204,14 @@ impl SetSecret {
                     .hint(format!("for one value: postern set secret {}.KEY VALUE", path.name)));
             };
             let key = parse::data_key(key).map_err(|_| wrong("has no valid key before ="))?;
-            if sources.iter().any(|(known, _)| *known == key) {
-                return Err(CliError::usage(format!("the key {key} has two values")));
+            // A base64 text ends with =, and is no key.
+            if text == "=" || text.is_empty() && !self.allow_empty {
+                return Err(wrong("has no value after =")
+                    .hint(format!("for one value: postern set secret {}.KEY VALUE", path.name))
+                    .hint_if(text.is_empty(), "to store an empty value, pass --allow-empty"));
+            }
+            if let Some(known) = sources.iter().position(|(known, _)| *known == key) {
+                return Err(wrong(&format!("has the same key as value {}", known + 1)));
             }
             let source = match text.strip_prefix('@') {
                 None => Source::Text(text),
@@ -464,19 +471,24 @@ impl UnsetSecret {
         let mut session = Session::open(&self.connection, process)?;
         let (info, namespace) = self.location.locate(&mut session).await?;
         let of = Collection::new(info, Some(&namespace));
-        for (name, keys) in &by_secret {
+        let by_secret: Vec<(String, Vec<String>)> = by_secret.into_iter().collect();
+        let label = |(name, keys): &(String, Vec<String>)| {
+            let paths: Vec<String> = keys.iter().map(|key| format!("{name}.{key}")).collect();
+            Some(paths.join(", "))
+        };
+        batch::each(&by_secret, label, process, async |(name, keys)| {
             let present = self.present(&mut session, of, name, keys).await?;
             if present.is_empty() {
-                continue;
+                return Ok(());
             }
             remove(&mut session, of, name, &present).await?;
             let word = if present.len() == 1 { "key" } else { "keys" };
             let keys = present.join(", ");
             let text = format!("secret {name} in the namespace {namespace} lost the {word} {keys}");
             process.print_status(&text);
-            print_name(self.output.as_ref(), info, name, process)?;
-        }
-        Ok(())
+            print_name(self.output.as_ref(), info, name, process).map_err(Failure::All)
+        })
+        .await
     }
 
     /// The keys to remove, by the names of their secrets.
@@ -510,21 +522,21 @@ impl UnsetSecret {
         of: Collection<'_>,
         name: &str,
         keys: &[String],
-    ) -> Result<Vec<String>, CliError> {
+    ) -> Result<Vec<String>, Failure> {
         let mut present = Vec::new();
         for key in keys {
             let path = SecretPath { name: name.to_owned(), key: Some(key.clone()) };
             match read(session, of, path.clone(), Need::Names).await {
                 Ok(Ok(_)) => present.push(key.clone()),
                 Ok(Err(_)) if self.ignore_not_found => {}
-                Ok(Err(no_key)) => return Err(self.with_name_hint(no_key, &path)),
+                Ok(Err(no_key)) => return Err(Failure::One(self.with_name_hint(no_key, &path))),
                 Err(error) if error.reason() == Some(Reason::Forbidden) => return Ok(keys.to_vec()),
                 Err(error) if error.reason() == Some(Reason::NotFound) && self.ignore_not_found => {
                     return Ok(Vec::new());
                 }
                 Err(error) => {
                     let explained = session.explain_named(of, name, &error).await;
-                    return Err(self.with_name_hint(explained, &path));
+                    return Err(Failure::of(&error, self.with_name_hint(explained, &path)));
                 }
             }
         }
@@ -547,13 +559,17 @@ async fn remove(
     of: Collection<'_>,
     name: &str,
     keys: &[String],
-) -> Result<(), CliError> {
+) -> Result<(), Failure> {
     let nulls = keys.iter().map(|key| (key.clone(), Value::Null));
     let patch = json!({ "spec": { "data": nulls.collect::<Map<_, _>>() } });
     for attempt in 1.. {
         match session.client.merge_patch(of, name, &patch).await {
+            Ok(_) => return Ok(()),
             Err(error) if error.reason() == Some(Reason::Conflict) && attempt < WRITES_MAX => {}
-            answer => return session.answer(of, name, answer).await.map(drop),
+            Err(error) => {
+                let explained = session.explain_named(of, name, &error).await;
+                return Err(Failure::of(&error, explained));
+            }
         }
     }
     unreachable!("the last attempt returns")
