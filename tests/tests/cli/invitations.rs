@@ -70,4 +70,6 @@ async fn a_user_is_added_to_teams_and_invited_again() {
         assert!(refused.err.contains(wanted), "{words:?}: {}", refused.err);
         assert_eq!(refused.text(), "", "{words:?}");
     }
+    // The teams are checked before the user is created.
+    admin.fails(1, &["get", "user", "carl"]).await;
 }

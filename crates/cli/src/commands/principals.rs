@@ -11,6 +11,7 @@ use super::new_object;
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, ObjectFormat};
 use crate::process::Process;
+use crate::role_bindings::Who;
 use crate::session::Session;
 use crate::{output, parse};
 
@@ -89,12 +90,22 @@ impl CreateUser {
             return Err(CliError::usage("--valid-for is for a login link: pass --invite, too"));
         }
         let name = self.common.name.clone();
-        let mut session = self.common.create::<user::User>(spec, process).await?;
+        let mut session = Session::open(&self.common.connection, process)?;
         for team in &self.teams {
-            add_to_team(&mut session, team, &name, process).await?;
+            Who::Team(team.clone()).check(&mut session, "--team").await?;
+        }
+        self.common.create::<user::User>(&mut session, spec, process).await?;
+        let invite = format!("the user {name} was created; a login link: postern invite {name}");
+        for (index, team) in self.teams.iter().enumerate() {
+            add_to_team(&mut session, team, &name, process).await.map_err(|error| {
+                let left = self.teams[index..].join(", ");
+                let error = error.hint(format!("the user {name} is not in: {left}"));
+                error.hint_if(self.invite, &invite)
+            })?;
         }
         if self.invite {
-            self.validity.invite(&mut session, &name, process).await?;
+            let invited = self.validity.invite(&mut session, &name, process).await;
+            invited.map_err(|error| error.hint(invite))?;
         }
         Ok(())
     }
@@ -109,13 +120,18 @@ impl CreateTeam {
             groups: self.common.groups.clone(),
             ..team::Spec::default()
         };
-        self.common.create::<team::Team>(spec, process).await.map(drop)
+        let mut session = Session::open(&self.common.connection, process)?;
+        self.common.create::<team::Team>(&mut session, spec, process).await
     }
 }
 
 impl Common {
-    async fn create<K: Kind>(self, spec: K::Spec, process: &Process) -> Result<Session, CliError> {
-        let mut session = Session::open(&self.connection, process)?;
+    async fn create<K: Kind>(
+        self,
+        session: &mut Session,
+        spec: K::Spec,
+        process: &Process,
+    ) -> Result<(), CliError> {
         let metadata = ObjectMeta { name: self.name.clone(), ..ObjectMeta::default() };
         let new = new_object::<K>(metadata, spec)?;
         let created = session.client.create(Collection::of::<K>(None), &new).await;
@@ -127,8 +143,7 @@ impl Common {
         ];
         let created = created.map_err(|error| session.explain_by_flags(&error, &flags))?;
         process.print_status(&format!("{} {} created", K::INFO.singular, self.name));
-        output::print_object(created, &K::INFO, self.output, process)?;
-        Ok(session)
+        output::print_object(created, &K::INFO, self.output, process)
     }
 }
 
