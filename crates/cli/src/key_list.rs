@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use postern_client::{Collection, Representation, decode_fields};
+use postern_kinds::connector::Connector;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::principal::Lifetime;
-use postern_kinds::{Fields, Kind, Owner, Principal};
+use postern_kinds::workload_identity::WorkloadIdentity;
+use postern_kinds::{Fields, Info, Kind, Owner, Principal};
 use postern_meta::object::Object;
 use postern_meta::time::Timestamp;
 
@@ -25,6 +27,9 @@ pub(crate) struct ListedKey {
     /// Whether the key itself gives access now: it is enabled and not expired.
     pub(crate) is_alive: bool,
     uid: String,
+    /// The names of the WorkloadIdentity and of the Connector that made it, with which it ends.
+    workload_identity: Option<String>,
+    connector: Option<String>,
     /// The uids of the keys that it ends with.
     tied_to: Vec<String>,
 }
@@ -56,6 +61,8 @@ impl ListedKey {
             is_session: fields.status.session.is_some(),
             is_alive,
             uid: object.metadata.uid.clone(),
+            workload_identity: fields.status.workload.map(|workload| workload.identity),
+            connector: fields.status.login.map(|login| login.connector),
             tied_to: maker.into_iter().chain(parent).collect(),
         })
     }
@@ -63,6 +70,16 @@ impl ListedKey {
     /// Whether the key belongs to this user or team.
     pub(crate) fn is_of(&self, principal: Principal<'_>) -> bool {
         self.owner.as_ref().and_then(Owner::principal) == Some(principal)
+    }
+
+    /// Whether this WorkloadIdentity or Connector made the key, which ends with it.
+    pub(crate) fn is_made_by(&self, info: &Info, name: &str) -> bool {
+        let maker = match info.kind {
+            kind if kind == WorkloadIdentity::INFO.kind => &self.workload_identity,
+            kind if kind == Connector::INFO.kind => &self.connector,
+            _ => &None,
+        };
+        maker.as_deref() == Some(name)
     }
 }
 
@@ -148,6 +165,22 @@ mod tests {
         let of_bob = |key: &ListedKey| key.is_of(Principal::User("bob"));
         assert_eq!(counted(with_dependents(&keys, of_bob)), "3 access keys and 1 session");
         assert_eq!(counted(&[]), "");
+    }
+
+    #[test]
+    fn a_key_ends_with_the_connector_or_the_workload_identity_that_made_it() {
+        let of = json!({ "user": "ada" });
+        let login = key("a", &of, &json!({ "login": { "connector": "sso" } }));
+        let workload = key("b", &of, &json!({ "workload": { "identity": "ci", "uid": "u" } }));
+        for (key, info, name, is_made) in [
+            (&login, &Connector::INFO, "sso", true),
+            (&login, &Connector::INFO, "other", false),
+            (&login, &WorkloadIdentity::INFO, "sso", false),
+            (&workload, &WorkloadIdentity::INFO, "ci", true),
+            (&workload, &OwnedAccessKey::INFO, "ci", false),
+        ] {
+            assert_eq!(key.is_made_by(info, name), is_made, "{} {name}", info.kind);
+        }
     }
 
     #[test]

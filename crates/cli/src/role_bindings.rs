@@ -143,6 +143,16 @@ pub(crate) async fn list(
     Ok(Some(items.filter_map(Binding::of).filter(|binding| !is_of_object(binding)).collect()))
 }
 
+/// The binding of a name; `None` if it does not exist, or the caller may not read it.
+pub(crate) async fn get(
+    session: &mut Session,
+    of: Collection<'_>,
+    name: &str,
+) -> Result<Option<Binding>, CliError> {
+    let read = session.client.get(of, name).await;
+    Ok(session.readable(read)?.and_then(|object| Binding::of(&object.into_value())))
+}
+
 /// The subject of new bindings of a user or a team.
 pub(crate) fn new_subject(principal: Principal<'_>) -> Subject {
     Subject {
@@ -195,8 +205,12 @@ impl Identities {
 
     /// Whether a subject includes the user or team.
     pub(crate) fn includes(&self, subject: &Subject) -> bool {
-        self.is_direct(subject)
-            || subject.kind == GROUP_SUBJECT && self.groups.contains(&subject.name)
+        self.is_direct(subject) || subject.kind == GROUP_SUBJECT && self.is_in(&subject.name)
+    }
+
+    /// Whether the user or team is in a group, other than the group of itself alone.
+    pub(crate) fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|one| one == group)
     }
 }
 
@@ -262,6 +276,15 @@ impl Who {
     /// The names by which bindings name the user or team. For an object that the caller may not read, these are only the
     /// names that every object has.
     pub(crate) async fn identities(&self, session: &mut Session) -> Result<Identities, CliError> {
+        self.identities_without(session, &[]).await
+    }
+
+    /// The same, as if the user were in none of these teams.
+    pub(crate) async fn identities_without(
+        &self,
+        session: &mut Session,
+        left_out: &[&str],
+    ) -> Result<Identities, CliError> {
         let read = session.client.get(Collection::new(self.info(), None), self.name()).await;
         let object = session.readable(read)?;
         let mut identities = Identities {
@@ -283,7 +306,8 @@ impl Who {
                 identities.user = if has_subject { spec.subject } else { name.clone() };
                 let of_sso = status.sso.into_iter().flat_map(|of| of.groups);
                 let sso: Vec<String> = of_sso.collect();
-                for (team, fields) in teams(session).await? {
+                let teams = teams(session).await?.into_iter();
+                for (team, fields) in teams.filter(|(team, _)| !left_out.contains(&team.as_str())) {
                     let is_in = fields.users.contains(name)
                         || fields.sso_groups.iter().any(|group| sso.contains(group));
                     if is_in {

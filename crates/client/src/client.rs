@@ -14,7 +14,7 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use postern_kinds::{Impersonation, SecretText};
-use postern_meta::object::Object;
+use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::Reason;
 use postern_tls::CaDigest;
 use rustls::ClientConfig;
@@ -413,6 +413,19 @@ impl Client {
         decode_object(self.send(request).await?)
     }
 
+    /// Asks the server for the result of a merge patch, without a change.
+    pub async fn merge_patch_dry_run(
+        &mut self,
+        of: Collection<'_>,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Object, Error> {
+        let request = ApiRequest::new(Method::PATCH, of.path_of(name)?)
+            .query("dryRun=All")
+            .body("application/merge-patch+json", patch.to_string().into_bytes());
+        decode_object(self.send(request).await?)
+    }
+
     /// Changes parts of an object by a JSON merge patch, as a field manager. Unknown fields are errors.
     pub async fn merge_patch_as(
         &mut self,
@@ -499,6 +512,22 @@ impl Client {
         name: &str,
     ) -> Result<Option<Object>, Error> {
         self.delete_with(of, name, "").await
+    }
+
+    /// Deletes an object only if it is the one that was read, and unchanged. Another one is a conflict.
+    pub async fn delete_unchanged(
+        &mut self,
+        of: Collection<'_>,
+        read: &Object,
+    ) -> Result<Option<Object>, Error> {
+        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let ObjectMeta { uid, resource_version, .. } = &read.metadata;
+        let query = format!(
+            "preconditions.uid={}&preconditions.resourceVersion={}",
+            encoded(uid),
+            encoded(resource_version)
+        );
+        self.delete_with(of, &read.metadata.name, &query).await
     }
 
     /// Asks the server for the result of a deletion, without a change.

@@ -123,3 +123,57 @@ async fn a_user_stops_with_a_number_of_keys_and_starts_again() {
         said.err
     );
 }
+
+#[tokio::test]
+async fn a_caller_that_cannot_read_all_keys_learns_that_the_check_is_incomplete() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user", "ada"]).await;
+    let ada = with_new_key(&admin, &["ada", "--user", "ada"]).await;
+    let note = "you may not read all access keys";
+    let said = ada.run(&["delete", "accesskey", "ada", "--dry-run=server"]).await;
+    assert!(said.err.contains(note), "{}", said.err);
+    let said = admin.run(&["delete", "accesskey", "ada", "--dry-run=server"]).await;
+    assert!(!said.err.contains(note), "{}", said.err);
+}
+
+#[tokio::test]
+async fn another_team_with_every_permission_is_another_way_in() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user", "ada"]).await;
+    for team in ["ops", "admins"] {
+        admin.ok(&["create", "team", team, "--users", "ada"]).await;
+        admin.ok(&["grant", "platform-admin", "--team", team]).await;
+    }
+    let ada = with_new_key(&admin, &["ada", "--user", "ada"]).await;
+    ada.ok(&["delete", "user", "admin"]).await;
+    let dry_run = ["--dry-run=server"];
+    let said = ada.run(&[&["delete", "team", "ops"], &dry_run[..]].concat()).await;
+    assert!(!said.err.contains("no other access key"), "{}", said.err);
+    let said = ada.run(&[&["delete", "team", "ops", "admins"], &dry_run[..]].concat()).await;
+    assert!(said.err.contains("no other access key"), "{}", said.err);
+    ada.ok(&["delete", "team", "ops"]).await;
+    let said = ada.fails(1, &["delete", "team", "admins"]).await;
+    assert!(said.contains("no other access key"), "{said}");
+}
+
+#[tokio::test]
+async fn the_own_role_with_every_permission_is_not_revoked_by_accident() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user", "ada"]).await;
+    admin.ok(&["grant", "platform-admin", "--user", "ada"]).await;
+    admin.ok(&["grant", "platform-viewer", "--user", "ada"]).await;
+    let ada = with_new_key(&admin, &["ada", "--user", "ada"]).await;
+    let revoke = ["revoke", "platform-admin", "--user", "ada"];
+    // The administrator has another access key with every permission.
+    let said = ada.fails(2, &revoke).await;
+    assert!(said.contains("asks for confirmation") && said.contains("--yes"), "{said}");
+    ada.ok(&["delete", "user", "admin"]).await;
+    let said = ada.fails(1, &[&revoke[..], &["--yes"]].concat()).await;
+    assert!(said.contains("no other access key with every permission"), "{said}");
+    ada.ok(&["revoke", "platform-viewer", "--user", "ada"]).await;
+    ada.ok(&[&revoke[..], &["--yes", "--force"]].concat()).await;
+    ada.fails(1, &["get", "clusterrolebindings"]).await;
+}

@@ -86,3 +86,44 @@ async fn the_new_owner_exists_and_is_another_one() {
     }
     admin.ok(&["whoami"]).await;
 }
+
+#[tokio::test]
+async fn nothing_moves_if_one_object_cannot_or_if_some_are_unread() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    for user in ["ada", "bob", "grace"] {
+        admin.ok(&["create", "user", user]).await;
+    }
+    let with_key = async |user: &str| {
+        let key = admin.ok(&["create", "accesskey", user, "--user", user]).await;
+        admin.clone().with("POSTERN_ACCESS_KEY", &key)
+    };
+    let (ada, bob) = (with_key("ada").await, with_key("bob").await);
+    ada.ok(&["set", "secret", "db.password", "hush"]).await;
+    admin.ok(&["disable", "user", "grace"]).await;
+    let said = admin.fails(1, &["offboard", "ada", "--transfer-to", "user/grace", "--yes"]).await;
+    assert!(said.contains("the user grace is disabled"), "{said}");
+
+    // bob may see and disable users, and none of the secrets.
+    let role = admin.file(
+        "role.yaml",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: { name: users }\n\
+         rules: [{ apiGroups: [management.platform.sh], resources: [users], verbs: [get, list, update, patch] }]\n",
+    );
+    admin.ok(&["apply", "-f", &role]).await;
+    admin.ok(&["grant", "users", "--user", "bob"]).await;
+    let offboard = ["offboard", "ada", "--transfer-to", "user/bob", "--yes"];
+    let said = bob.fails(1, &offboard).await;
+    assert!(said.contains("you may not read all") && said.contains("--partial"), "{said}");
+    let plan = bob.ok(&["offboard", "ada", "--dry-run", "-o", "json"]).await;
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    let not_listed = plan["notListed"].as_array().unwrap();
+    for plural in ["sharedsecrets", "ownedaccesskeys", "workloadidentities"] {
+        assert!(not_listed.contains(&json!(plural)), "{plan}");
+    }
+    ada.ok(&["whoami"]).await;
+    bob.ok(&[&offboard[..], &["--partial"]].concat()).await;
+    assert!(ada.fails(1, &["whoami"]).await.contains("disabled"));
+    let owner = ["get", "secret/db", "-o", "jsonpath={.spec.owner}"];
+    assert_eq!(admin.ok(&owner).await, "{\"user\":\"ada\"}");
+}

@@ -125,9 +125,26 @@ async fn a_role_of_a_namespace_is_granted_there() {
     assert!(!may_ada(&admin, &create).await);
     admin.ok(&["grant", "makers", "--user", "ada", "-n", "platform"]).await;
     assert!(may_ada(&admin, &create).await);
+    // A ClusterRole of the same name has a binding of its own.
+    let cluster_role = admin.file(
+        "cluster-role.yaml",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: { name: makers }\n\
+         rules: [{ apiGroups: [management.platform.sh], resources: [sharedsecrets], verbs: [list] }]\n",
+    );
+    admin.ok(&["apply", "-f", &cluster_role]).await;
+    let of_cluster_role = ["clusterrole/makers", "--user", "ada", "-n", "platform"];
+    admin.ok(&[&["grant"], &of_cluster_role[..]].concat()).await;
+    admin.ok(&[&["revoke"], &of_cluster_role[..]].concat()).await;
+    assert!(may_ada(&admin, &create).await);
     assert!(admin.ok(&["roles", "--user", "ada"]).await.contains("role/makers"));
     admin.ok(&["revoke", "role/makers", "--user", "ada", "-n", "platform"]).await;
     assert!(!may_ada(&admin, &create).await);
+
+    // The role of the whole server counts in the namespace, too.
+    admin.ok(&["grant", "makers", "--user", "ada"]).await;
+    let kept =
+        admin.run(&["revoke", "clusterrole/makers", "--user", "ada", "-n", "platform"]).await;
+    assert!(kept.err.contains("keeps the role makers everywhere by user/ada"), "{}", kept.err);
 }
 
 #[tokio::test]
@@ -155,6 +172,9 @@ async fn a_name_that_does_not_exist_suggests_a_near_one() {
     let ada = admin.clone().with("POSTERN_ACCESS_KEY", &key);
     let said = ada.fails(1, &["revoke", "platform-user", "--user", "ada"]).await;
     assert!(said.contains("no permission to list clusterrolebindings"), "{said}");
+    let said = ada.run(&["roles", "--user", "ada"]).await;
+    assert!(said.err.contains("no permission to list all"), "{}", said.err);
+    assert!(!said.err.contains("no roles"), "{}", said.err);
     let said = ada.fails(1, &["grant", "platform-viewer", "--user", "ada"]).await;
     assert!(said.contains("cannot create resource \"clusterrolebindings\""), "{said}");
     for wrong in [
@@ -165,4 +185,19 @@ async fn a_name_that_does_not_exist_suggests_a_near_one() {
     ] {
         admin.fails(2, wrong).await;
     }
+}
+
+#[tokio::test]
+async fn bindings_of_two_namespaces_can_have_one_name() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user", "ada"]).await;
+    for project in ["web", "docs"] {
+        admin.ok(&["create", "project", project]).await;
+        let namespace = format!("p-{project}");
+        admin.ok(&["grant", "platform-viewer", "--user", "ada", "-n", &namespace]).await;
+    }
+    let names = admin.ok(&["roles", "--user", "ada", "-o", "name"]).await;
+    let name = "rolebinding.rbac.authorization.k8s.io/grant:platform-viewer:user:ada";
+    assert_eq!(names.lines().filter(|line| *line == name).count(), 2, "{names}");
 }

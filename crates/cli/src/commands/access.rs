@@ -75,7 +75,7 @@ impl Access {
         session.load_names().await?;
         let subject = subject_of(&mut session, info, &name).await?;
         let rows = match &subject.who {
-            Some(who) => roles::rows(&mut session, Some(who), process).await?,
+            Some(who) => roles::rows(&mut session, Some(who), process).await?.rows,
             None => Vec::new(),
         };
         let teams = match &subject.who {

@@ -291,6 +291,14 @@ pub(super) async fn ask<K: Kind>(
     Ok((answer, status))
 }
 
+/// Whether the caller can read every object of a kind. A list of a kind of the management API is never denied: it has
+/// only the objects that the caller can read.
+pub(super) async fn may_read_all(session: &mut Session, info: &Info) -> Result<bool, CliError> {
+    let attributes = json!({ "verb": "get", "group": info.version.group, "resource": info.plural });
+    let spec = Map::from_iter([("resourceAttributes".to_owned(), attributes)]);
+    Ok(ask::<SelfSubjectAccessReview>(session, spec).await?.1.allowed)
+}
+
 /// A reason of the server, line by line, each with a line break.
 fn lines(text: &str) -> String {
     text.lines().map(|line| escape(line) + "\n").collect()

@@ -3,6 +3,7 @@
 use clap::Args;
 use postern_client::{Collection, Representation};
 use postern_kinds::cluster_role::ClusterRole;
+use postern_kinds::cluster_role_binding::ClusterRoleBinding;
 use postern_kinds::rbac::{RBAC_GROUP, RBAC_V1, RoleRef, Subject};
 use postern_kinds::role::Role;
 use postern_kinds::{Info, Kind as _};
@@ -10,6 +11,7 @@ use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::Reason;
 use serde_json::{Map, Value, json};
 
+use super::lockout::{self, LockoutFlags, Revocation};
 use super::projects;
 use crate::error::CliError;
 use crate::flags::ConnectionFlags;
@@ -18,6 +20,9 @@ use crate::parse;
 use crate::process::Process;
 use crate::role_bindings::{self, Binding, Identities, Location, Who, role_text};
 use crate::session::Session;
+
+/// How often a binding is read and written when others change it at the same time.
+const REMOVALS_MAX: usize = 5;
 
 /// A role, a user or a team, and where.
 #[derive(Args, Debug)]
@@ -87,6 +92,9 @@ pub struct Grant {
 pub struct Revoke {
     #[command(flatten)]
     flags: RoleFlags,
+
+    #[command(flatten)]
+    lockout: LockoutFlags,
 }
 
 /// A role as the command line names it.
@@ -180,7 +188,8 @@ fn role_ref(info: &Info, name: &str) -> RoleRef {
 
 /// The name of the binding that `grant` creates. It is the same for the same role and subject.
 fn binding_name(role: &RoleRef, who: &Who) -> String {
-    format!("grant:{}:{}:{}", role.name, who.principal().kind(), who.name())
+    let prefix = if role.kind == Role::INFO.kind { "role:" } else { "" };
+    format!("grant:{prefix}{}:{}:{}", role.name, who.principal().kind(), who.name())
 }
 
 impl Grant {
@@ -308,56 +317,131 @@ impl Revoke {
                 has_changed = true;
             }
         }
+        let holder = Holder { who, identities, roles };
         let namespace = location.namespace();
         let of = Collection::new(location.binding_info(), namespace.as_deref());
-        let bindings = role_bindings::list(&mut session, of).await?;
-        let bindings = match bindings {
+        let listed = role_bindings::list(&mut session, of).await?;
+        let is_listed = listed.is_some();
+        let bindings = match listed {
             Some(bindings) => bindings,
-            None if has_changed => Vec::new(),
-            None => {
-                let message = format!(
-                    "you have no permission to list {}, so the bindings of the role are unknown",
-                    of.info().plural
-                );
-                return Err(CliError::new(message).hint("nothing was changed"));
-            }
+            None => holder.bindings_by_name(&mut session, of).await?,
         };
-        let of_role =
-            |binding: &&Binding| roles.iter().any(|role| is_same_role(&binding.role, role));
-        let found = bindings.iter().filter(of_role).filter(|binding| !binding.is_of_server());
-        let found = found.filter(|binding| is_direct(binding, &binding.role, &identities));
+        let found: Vec<&Binding> =
+            bindings.iter().filter(|binding| holder.is_removable(binding)).collect();
+        if found.is_empty() && !is_listed && !has_changed {
+            let message = format!(
+                "you have no permission to list {}, so the bindings of the role are unknown",
+                of.info().plural
+            );
+            return Err(CliError::new(message).hint("nothing was changed"));
+        }
+        if location == Location::Everywhere && !found.is_empty() {
+            let names: Vec<&str> = found.iter().map(|binding| binding.name.as_str()).collect();
+            let (who, role) = (&holder.who, flags.role.name.as_str());
+            let revocation = Revocation { who, role, bindings: &names };
+            lockout::check_revocation(&mut session, &revocation, self.lockout, process).await?;
+        }
         for binding in found {
-            remove(&mut session, of, binding, &identities, process).await?;
+            remove(&mut session, of, binding, &holder.identities, process).await?;
             flags.print_name(of.info(), &binding.name, process)?;
             has_changed = true;
         }
-        let text = format!("the role {} {}", flags.role.name, location.described());
+        let who = &holder.who;
         if !has_changed {
             who.check(&mut session, who.flag()).await?;
             if flags.project.is_none() {
                 flags.role_ref(&mut session, &location).await?;
             }
             process.print_note(&format!(
-                "{} is in no binding of {text}; nothing was changed",
+                "{} is in no binding of the role {} {}; nothing was changed",
+                who.described(),
+                flags.role.name,
+                location.described()
+            ));
+        }
+        let mut unlisted = (!is_listed).then_some(of.info());
+        holder.print_kept(&bindings, process);
+        if location != Location::Everywhere {
+            let wider = Collection::of::<ClusterRoleBinding>(None);
+            match role_bindings::list(&mut session, wider).await? {
+                Some(bindings) => holder.print_kept_everywhere(&bindings, process),
+                None => unlisted = unlisted.or(Some(wider.info())),
+            }
+        }
+        if let Some(info) = unlisted {
+            process.print_note(&format!(
+                "you have no permission to list {}: {} may keep the role by another binding",
+                info.plural,
                 who.described()
             ));
         }
-        for binding in bindings.iter().filter(of_role) {
-            let mut subjects = binding.subjects.iter();
-            // Only the members of the project change a binding of the server.
-            let by = subjects.find(|one| {
-                identities.includes(one) && (!identities.is_direct(one) || binding.is_of_server())
-            });
-            if let Some(subject) = by {
-                process.print_note(&format!(
-                    "{} keeps {text} by {}, in {}",
-                    who.described(),
-                    role_bindings::subject_text(subject),
-                    binding.described()
-                ));
-            }
-        }
         Ok(())
+    }
+}
+
+/// A user or team, and the roles that it loses.
+struct Holder {
+    who: Who,
+    identities: Identities,
+    roles: Vec<RoleRef>,
+}
+
+impl Holder {
+    fn has_role(&self, binding: &Binding) -> bool {
+        self.roles.iter().any(|role| is_same_role(&binding.role, role))
+    }
+
+    /// Whether the user or team is itself in a binding of the role. Only the server changes its own bindings.
+    fn is_removable(&self, binding: &Binding) -> bool {
+        self.has_role(binding)
+            && !binding.is_of_server()
+            && is_direct(binding, &binding.role, &self.identities)
+    }
+
+    /// The bindings with the names that `grant` gives.
+    async fn bindings_by_name(
+        &self,
+        session: &mut Session,
+        of: Collection<'_>,
+    ) -> Result<Vec<Binding>, CliError> {
+        let mut bindings = Vec::new();
+        for role in &self.roles {
+            let name = binding_name(role, &self.who);
+            bindings.extend(role_bindings::get(session, of, &name).await?);
+        }
+        Ok(bindings)
+    }
+
+    /// Prints the bindings by which the role stays after the removal.
+    fn print_kept(&self, bindings: &[Binding], process: &Process) {
+        for binding in bindings.iter().filter(|binding| self.has_role(binding)) {
+            // Only the members of the project change a binding of the server.
+            let by = binding.subjects.iter().find(|one| {
+                self.identities.includes(one)
+                    && (!self.identities.is_direct(one) || binding.is_of_server())
+            });
+            self.print_keeps(binding, by, process);
+        }
+    }
+
+    /// The same for the bindings of the whole server, which the removal in a namespace does not change.
+    fn print_kept_everywhere(&self, bindings: &[Binding], process: &Process) {
+        for binding in bindings.iter().filter(|binding| self.has_role(binding)) {
+            let by = binding.subjects.iter().find(|one| self.identities.includes(one));
+            self.print_keeps(binding, by, process);
+        }
+    }
+
+    fn print_keeps(&self, binding: &Binding, by: Option<&Subject>, process: &Process) {
+        let Some(subject) = by else { return };
+        process.print_note(&format!(
+            "{} keeps the role {} {} by {}, in {}",
+            self.who.described(),
+            role_text(&binding.role),
+            binding.location.described(),
+            role_bindings::subject_text(subject),
+            binding.described()
+        ));
     }
 }
 
@@ -381,29 +465,57 @@ async fn remove(
     identities: &Identities,
     process: &Process,
 ) -> Result<(), CliError> {
-    let name = &binding.name;
-    let mut is_empty = false;
-    let edited = session.client.edit(of, name, |present| {
-        let Some(Value::Array(subjects)) = present.fields.get_mut("subjects") else { return false };
-        let before = subjects.len();
-        subjects.retain(|one| {
-            let subject = serde_json::from_value::<Subject>(one.clone());
-            !subject.is_ok_and(|subject| identities.is_direct(&subject))
-        });
-        is_empty = subjects.is_empty();
-        subjects.len() < before
-    });
-    let edited = edited.await;
-    session.answer(of, name, edited).await?;
-    let what = binding.described();
-    if !is_empty {
-        process.print_status(&format!("removed from {what}, which keeps its other subjects"));
-        return Ok(());
+    let (name, what) = (&binding.name, binding.described());
+    for attempt in 1.. {
+        let read = session.client.get(of, name).await;
+        let mut object = session.answer(of, name, read).await?;
+        let (written, text) = match remove_subjects(&mut object.fields, identities) {
+            Left::Same => return Ok(()),
+            Left::Others => {
+                let written = session.client.update(of, &object).await.map(drop);
+                (written, format!("removed from {what}, which keeps its other subjects"))
+            }
+            Left::None => {
+                let deleted = session.client.delete_unchanged(of, &object).await.map(drop);
+                (deleted, format!("{what} deleted: no other subject was in it"))
+            }
+        };
+        match written {
+            Err(error) if error.reason() == Some(Reason::Conflict) && attempt < REMOVALS_MAX => {}
+            answer => {
+                session.answer(of, name, answer).await?;
+                process.print_status(&text);
+                return Ok(());
+            }
+        }
     }
-    let deleted = session.client.delete(of, name).await;
-    session.answer(of, name, deleted).await?;
-    process.print_status(&format!("{what} deleted: no other subject was in it"));
-    Ok(())
+    unreachable!("the last attempt returns")
+}
+
+/// What is left of the subjects of a binding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// The same subjects: none was removed.
+    Same,
+    /// Other subjects.
+    Others,
+    /// No subject.
+    None,
+}
+
+/// Removes the user or team itself from the subjects.
+fn remove_subjects(fields: &mut Map<String, Value>, identities: &Identities) -> Left {
+    let Some(Value::Array(subjects)) = fields.get_mut("subjects") else { return Left::Same };
+    let before = subjects.len();
+    subjects.retain(|one| {
+        let subject = serde_json::from_value::<Subject>(one.clone());
+        !subject.is_ok_and(|subject| identities.is_direct(&subject))
+    });
+    match subjects.len() {
+        len if len == before => Left::Same,
+        0 => Left::None,
+        _ => Left::Others,
+    }
 }
 
 #[cfg(test)]
@@ -429,6 +541,10 @@ mod tests {
         let name = |who: Who| binding_name(&role, &who);
         assert_eq!(name(Who::User("ada".to_owned())), "grant:view:user:ada");
         assert_eq!(name(Who::Team("ada".to_owned())), "grant:view:team:ada");
+        // A Role and a ClusterRole can have one name.
+        let of_namespace = role_ref(&Role::INFO, "view");
+        let ada = Who::User("ada".to_owned());
+        assert_eq!(binding_name(&of_namespace, &ada), "grant:role:view:user:ada");
     }
 
     #[test]

@@ -6,22 +6,25 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 use postern_client::Collection;
+use postern_kinds::connector::Connector;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::rbac::ALL;
 use postern_kinds::reviews::resource_access_review::{AllowedSubject, ResourceAccessReview};
 use postern_kinds::selves::Status;
-use postern_kinds::team::{self, Team};
+use postern_kinds::team::Team;
 use postern_kinds::user::User;
-use postern_kinds::{Info, Kind as _, MANAGEMENT_V1, Principal, user};
+use postern_kinds::workload_identity::WorkloadIdentity;
+use postern_kinds::{Info, Kind as _, MANAGEMENT_V1, Owner, Principal};
 use serde_json::{Map, json};
 
-use super::access_reviews::review_of;
+use super::access_reviews::{may_read_all, review_of};
 use crate::error::CliError;
 use crate::flags::DryRun;
 use crate::key_list::{self, ListedKey, counted, with_dependents};
 use crate::kinds;
 use crate::output::escape;
 use crate::process::Process;
+use crate::role_bindings::Who;
 use crate::session::Session;
 
 /// The flags of commands that can end the access of the caller.
@@ -47,6 +50,8 @@ pub(crate) enum Ending {
     Delete(DryRun),
     /// The object is disabled.
     Disable(DryRun),
+    /// A role is revoked.
+    Revoke,
 }
 
 impl Ending {
@@ -54,12 +59,15 @@ impl Ending {
         match self {
             Self::Delete(_) => "delete",
             Self::Disable(_) => "disable",
+            Self::Revoke => "revoke",
         }
     }
 
     fn is_dry_run(self) -> bool {
-        let (Self::Delete(dry_run) | Self::Disable(dry_run)) = self;
-        dry_run != DryRun::None
+        match self {
+            Self::Delete(dry_run) | Self::Disable(dry_run) => dry_run != DryRun::None,
+            Self::Revoke => false,
+        }
     }
 }
 
@@ -84,6 +92,11 @@ pub(crate) async fn check(
         // The impersonated user cannot end the key of the caller.
         own.access_key.clear();
     }
+    if !may_read_all(session, &OwnedAccessKey::INFO).await? {
+        process.print_note(
+            "you may not read all access keys: the numbers and the check of the last access are incomplete",
+        );
+    }
     print_counts(&objects, &keys, process);
     let ended = with_dependents(&keys, |key| objects.iter().any(|object| names(object, key)));
     let own_ends = own_end(&objects, &ended, &own);
@@ -91,21 +104,105 @@ pub(crate) async fn check(
     if let Some((_, what)) = &own_ends {
         process.print_warning(what);
     }
-    match &last {
-        Some(what) if flags.force || ending.is_dry_run() => process.print_warning(what),
-        Some(what) => {
-            return Err(CliError::new(*what)
-                .hint("nothing was done; create another access key first: `postern create accesskey`")
-                .hint(
-                    "--force ends it; then only `postern admin reset-key` on the machine of the server gives access",
-                ));
-        }
-        None => {}
-    }
-    let name = own_ends.map(|(name, _)| name).or(last.map(|_| objects[0].1.clone()));
-    match name {
+    check_last(last, ending, flags, process)?;
+    match own_ends.map(|(name, _)| name).or(last.map(|_| objects[0].1.clone())) {
         Some(name) if !flags.yes && !ending.is_dry_run() => confirm_name(&name, ending, process),
         _ => Ok(()),
+    }
+}
+
+/// The error for the end of the last access with every permission; with `--force` or without a change, a warning.
+fn check_last(
+    last: Option<&'static str>,
+    ending: Ending,
+    flags: LockoutFlags,
+    process: &Process,
+) -> Result<(), CliError> {
+    let Some(what) = last else { return Ok(()) };
+    if flags.force || ending.is_dry_run() {
+        process.print_warning(what);
+        return Ok(());
+    }
+    Err(CliError::new(what)
+        .hint("nothing was done; create another access key first: `postern create accesskey`")
+        .hint(
+            "--force ends it; then only `postern admin reset-key` on the machine of the server gives access",
+        ))
+}
+
+/// A role that a user or team loses everywhere.
+pub(super) struct Revocation<'a> {
+    /// The user or team.
+    pub(super) who: &'a Who,
+    /// The name of the role.
+    pub(super) role: &'a str,
+    /// The names of the ClusterRoleBindings that give it.
+    pub(super) bindings: &'a [&'a str],
+}
+
+/// Checks the loss of a role as [`check`] does the end of an object. It asks only about the caller's own user and teams,
+/// if every permission of the caller is by the role.
+pub(super) async fn check_revocation(
+    session: &mut Session,
+    revocation: &Revocation<'_>,
+    flags: LockoutFlags,
+    process: &Process,
+) -> Result<(), CliError> {
+    let asked = session.ask_self().await;
+    let (_, own) = asked.map_err(|error| session.explain(&error))?;
+    if !is_own(revocation.who, &own) {
+        return Ok(());
+    }
+    let Some(subjects) = holders_of_everything(session).await? else { return Ok(()) };
+    let has_everything = subjects_of("AccessKey", &subjects).any(|key| key == own.access_key);
+    let loss = Loss { teams: Vec::new(), subjects: revocation.subjects_left(&subjects) };
+    if !has_everything || loss.subjects == subjects {
+        return Ok(());
+    }
+    let keys = key_list::list(session, process).await?;
+    let own_key = keys.iter().find(|key| key.name == own.access_key);
+    if let Some(key) = own_key
+        && loss.keeps(session, key).await?
+    {
+        return Ok(());
+    }
+    let role = revocation.role;
+    process.print_warning(&format!(
+        "you have every permission by the role {}: without it, your access key has less",
+        escape(role)
+    ));
+    let ending = Ending::Revoke;
+    let is_last = is_last(session, &keys, &subjects, &BTreeSet::new(), Some(&loss)).await?;
+    check_last(is_last.then_some(LAST_ACCESS), ending, flags, process)?;
+    if flags.yes { Ok(()) } else { confirm_name(role, ending, process) }
+}
+
+/// Whether the caller is this user, or in this team.
+fn is_own(who: &Who, own: &Status) -> bool {
+    match who {
+        Who::User(name) => own.user.as_ref().is_some_and(|user| user.name == *name),
+        Who::Team(name) => {
+            let teams = own.user.iter().flat_map(|user| &user.teams).chain(&own.team);
+            teams.into_iter().any(|team| team.name == *name)
+        }
+    }
+}
+
+impl Revocation<'_> {
+    /// The subjects that still have the permission without the bindings.
+    fn subjects_left(&self, subjects: &[AllowedSubject]) -> Vec<AllowedSubject> {
+        let is_who = |subject: &AllowedSubject| {
+            subject.kind == self.who.info().kind && subject.name == self.who.name()
+        };
+        let is_by = |source: &String| {
+            self.bindings
+                .iter()
+                .any(|name| source.starts_with(&format!("ClusterRoleBinding \"{name}\" ")))
+        };
+        let is_left = |subject: &&AllowedSubject| {
+            !is_who(subject) || subject.via.is_empty() || !subject.via.iter().all(is_by)
+        };
+        subjects.iter().filter(is_left).cloned().collect()
     }
 }
 
@@ -125,7 +222,13 @@ fn confirm_name(name: &str, ending: Ending, process: &Process) -> Result<(), Cli
 
 /// Whether access ends with objects of a kind.
 fn ends_access(info: &Info) -> bool {
-    let kinds = [User::INFO.kind, Team::INFO.kind, OwnedAccessKey::INFO.kind];
+    let kinds = [
+        User::INFO.kind,
+        Team::INFO.kind,
+        OwnedAccessKey::INFO.kind,
+        WorkloadIdentity::INFO.kind,
+        Connector::INFO.kind,
+    ];
     info.version == MANAGEMENT_V1 && kinds.contains(&info.kind)
 }
 
@@ -140,20 +243,25 @@ fn principal((info, name): &Named) -> Option<Principal<'_>> {
     }
 }
 
-/// Whether an object is the key or its owner.
+/// Whether an object is the key, or the key ends with it.
 fn names(object: &Named, key: &ListedKey) -> bool {
+    let (info, name) = object;
     match principal(object) {
         Some(principal) => key.is_of(principal),
-        None => key.name == object.1,
+        None if is_key(info) => key.name == *name,
+        None => key.is_made_by(info, name),
     }
+}
+
+fn is_key(info: &Info) -> bool {
+    info.kind == OwnedAccessKey::INFO.kind
 }
 
 fn print_counts(objects: &[&Named], keys: &[ListedKey], process: &Process) {
     for object in objects {
         let ended = with_dependents(keys, |key| names(object, key));
         // The end of the key itself needs no line.
-        let others =
-            ended.into_iter().filter(|key| principal(object).is_some() || key.name != object.1);
+        let others = ended.into_iter().filter(|key| !is_key(object.0) || key.name != object.1);
         let counted = counted(others);
         if !counted.is_empty() {
             let (info, name) = object;
@@ -168,7 +276,7 @@ fn print_counts(objects: &[&Named], keys: &[ListedKey], process: &Process) {
 
 /// The kind in a sentence.
 pub(super) fn word(info: &Info) -> &'static str {
-    if info.kind == OwnedAccessKey::INFO.kind { "access key" } else { kinds::name(info) }
+    if is_key(info) { "access key" } else { kinds::name(info) }
 }
 
 /// The object with which the caller's own access ends, and the end in a sentence.
@@ -182,7 +290,9 @@ fn own_end(objects: &[&Named], ended: &[&ListedKey], own: &Status) -> Option<(St
             Some(of) if Some(of) == own_principal => {
                 format!("the {} {name} is the owner of the access key that you use", word(info))
             }
-            None if *name == own.access_key => format!("you use the access key {name}"),
+            None if is_key(info) && *name == own.access_key => {
+                format!("you use the access key {name}")
+            }
             _ => continue,
         };
         return Some((name.clone(), format!("{what}: your access ends at once")));
@@ -206,7 +316,11 @@ async fn last_access(
     let ended = with_dependents(keys, |key| objects.iter().any(|object| names(object, key)));
     let teams = objects.iter().filter(|(info, _)| info.kind == Team::INFO.kind);
     let teams: Vec<&str> = teams.map(|(_, name)| name.as_str()).collect();
-    if !ended.iter().any(|key| key.is_alive) && teams.is_empty() {
+    // Of a key that the caller cannot read, only the name is known.
+    let named = objects.iter().filter(|(info, _)| is_key(info)).map(|(_, name)| name.as_str());
+    let named: Vec<&str> = named.collect();
+    let is_unseen = named.iter().any(|name| keys.iter().all(|key| key.name != *name));
+    if !ended.iter().any(|key| key.is_alive) && teams.is_empty() && !is_unseen {
         return Ok(None);
     }
     let Some(subjects) = holders_of_everything(session).await? else {
@@ -220,18 +334,43 @@ async fn last_access(
         }
         return Ok(None);
     };
-    let lost = lost_with_teams(session, &teams, &subjects).await?;
-    let with_every: BTreeSet<&str> = subjects_of("AccessKey", &subjects).collect();
-    let ended: BTreeSet<&str> = ended.iter().map(|key| key.name.as_str()).collect();
-    let with_all = keys.iter().filter(|key| with_every.contains(key.name.as_str()));
-    let (gone, left): (Vec<_>, Vec<_>) = with_all.partition(|key| {
-        let is_lost = lost.iter().any(|user| key.is_of(Principal::User(user)));
-        is_lost || ended.contains(key.name.as_str())
+    let mut gone: BTreeSet<&str> = ended.iter().map(|key| key.name.as_str()).collect();
+    gone.extend(named);
+    let loss = (!teams.is_empty()).then(|| {
+        let is_left = |one: &&AllowedSubject| {
+            one.kind != Team::INFO.kind || !teams.contains(&one.name.as_str())
+        };
+        Loss { subjects: subjects.iter().filter(is_left).cloned().collect(), teams: teams.clone() }
     });
-    if gone.is_empty() || left.iter().any(|key| !key.is_session) {
-        return Ok(None);
+    let is_last = is_last(session, keys, &subjects, &gone, loss.as_ref()).await?;
+    Ok(is_last.then_some(LAST_ACCESS))
+}
+
+/// The end of the last access in a sentence.
+const LAST_ACCESS: &str = "no other access key with every permission would be left";
+
+/// Whether keys with every permission end, and none is left. A key that the caller cannot read is left.
+async fn is_last(
+    session: &mut Session,
+    keys: &[ListedKey],
+    subjects: &[AllowedSubject],
+    gone: &BTreeSet<&str>,
+    loss: Option<&Loss<'_>>,
+) -> Result<bool, CliError> {
+    let mut is_any_gone = false;
+    for name in subjects_of("AccessKey", subjects) {
+        let key = keys.iter().find(|key| key.name == name);
+        let is_kept = match (key, loss) {
+            _ if gone.contains(name) => false,
+            (Some(key), Some(loss)) => loss.keeps(session, key).await?,
+            _ => true,
+        };
+        if is_kept && key.is_none_or(|key| !key.is_session) {
+            return Ok(false);
+        }
+        is_any_gone |= !is_kept;
     }
-    Ok(Some("no other access key with every permission would be left"))
+    Ok(is_any_gone)
 }
 
 /// The subjects with every permission; `None` if the caller may not ask.
@@ -253,42 +392,36 @@ fn subjects_of<'a>(
     subjects.iter().filter(move |one| one.kind == kind).map(|one| one.name.as_str())
 }
 
-/// The members of teams that have every permission only by these teams.
-async fn lost_with_teams(
-    session: &mut Session,
-    teams: &[&str],
-    subjects: &[AllowedSubject],
-) -> Result<BTreeSet<String>, CliError> {
-    let mut lost = BTreeSet::new();
-    for name in teams {
-        let read = session.client.get(Collection::of::<Team>(None), name).await;
-        let Some(object) = session.readable(read)? else { continue };
-        let team::Spec { users, groups, .. } = session.fields::<Team>(&object)?.spec;
-        let gives = subjects_of("Team", subjects).any(|one| one == *name)
-            || subjects_of("Group", subjects).any(|one| groups.iter().any(|group| group == one));
-        if gives {
-            lost.extend(users);
-        }
-    }
-    let mut kept = BTreeSet::new();
-    for name in &lost {
-        if subjects_of("User", subjects).any(|one| one == name)
-            || has_by_group(session, name, subjects).await?
-        {
-            kept.insert(name.clone());
-        }
-    }
-    Ok(lost.difference(&kept).cloned().collect())
+/// What gives every permission after the command.
+struct Loss<'a> {
+    /// The teams that end. Without any, a role ends.
+    teams: Vec<&'a str>,
+    /// The subjects that still have every permission.
+    subjects: Vec<AllowedSubject>,
 }
 
-/// Whether one of the user's own groups has every permission.
-async fn has_by_group(
-    session: &mut Session,
-    user: &str,
-    subjects: &[AllowedSubject],
-) -> Result<bool, CliError> {
-    let read = session.client.get(Collection::of::<User>(None), user).await;
-    let Some(object) = session.readable(read)? else { return Ok(false) };
-    let user::Spec { groups, .. } = session.fields::<User>(&object)?.spec;
-    Ok(subjects_of("Group", subjects).any(|one| groups.iter().any(|group| group == one)))
+impl Loss<'_> {
+    /// Whether the owner of a key with every permission keeps it.
+    async fn keeps(&self, session: &mut Session, key: &ListedKey) -> Result<bool, CliError> {
+        let who = match &key.owner {
+            Some(Owner::User(user)) => Who::User(user.clone()),
+            Some(Owner::Team(team)) => Who::Team(team.clone()),
+            Some(Owner::Subject(_)) | None => return Ok(true),
+        };
+        let identities = who.identities(session).await?;
+        let is_lost = |team: &String| self.teams.contains(&team.as_str());
+        if !self.teams.is_empty() && !identities.teams.iter().any(is_lost) {
+            return Ok(true);
+        }
+        let identities = who.identities_without(session, &self.teams).await?;
+        Ok(self.subjects.iter().any(|one| match one.kind.as_str() {
+            "Team" => {
+                one.name == who.name() && matches!(who, Who::Team(_))
+                    || identities.teams.contains(&one.name)
+            }
+            "User" => one.name == who.name() && matches!(who, Who::User(_)),
+            "Group" => identities.is_in(&one.name),
+            _ => false,
+        }))
+    }
 }

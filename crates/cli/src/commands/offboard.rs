@@ -3,13 +3,17 @@
 
 use clap::Args;
 use postern_client::{Collection, Representation};
+use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::project::{Project, Spec as ProjectSpec};
+use postern_kinds::team::Team;
 use postern_kinds::user::User;
 use postern_kinds::workload_identity::WorkloadIdentity;
 use postern_kinds::{Info, Kind as _, Principal, Verb};
 use postern_meta::object::Object;
+use postern_meta::status::Reason;
 use serde_json::{Value, json};
 
+use super::access_reviews::may_read_all;
 use super::lockout::{self, Ending, LockoutFlags};
 use super::roles;
 use crate::batch::{self, Failure};
@@ -24,6 +28,8 @@ use crate::{kinds, parse};
 
 /// The column of a table with the owner.
 const OWNER_COLUMN: &str = "Owner";
+/// How often an object is moved when others change it at the same time.
+const MOVES_MAX: usize = 5;
 
 /// The arguments of `postern offboard`.
 #[derive(Args, Debug)]
@@ -38,6 +44,10 @@ pub struct Offboard {
     /// The new owner of everything that the user owns, as team/NAME or user/NAME. You need `makeowner` on it
     #[arg(long, value_name = "OWNER", value_parser = owner)]
     transfer_to: Option<Who>,
+
+    /// Move and disable also if you may not read all objects that the user can own
+    #[arg(long, requires = "transfer_to")]
+    partial: bool,
 
     /// Print what would change, and change nothing
     #[arg(long)]
@@ -76,10 +86,10 @@ fn owner(text: &str) -> Result<Who, String> {
 }
 
 /// An object that the user owns.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 struct OwnedObject {
+    info: &'static Info,
     kind: &'static str,
-    plural: &'static str,
     namespace: Option<String>,
     name: String,
     resource_version: String,
@@ -93,6 +103,56 @@ impl OwnedObject {
             None => escape(&self.name),
         }
     }
+
+    /// The object in the list of those that a command did not come to.
+    fn label(&self) -> Option<String> {
+        Some(format!("{}/{}", self.kind, self.described()))
+    }
+
+    /// Whether this is the same object, possibly in another version.
+    fn is_same(&self, other: &Self) -> bool {
+        (self.kind, &self.namespace, &self.name) == (other.kind, &other.namespace, &other.name)
+    }
+
+    /// Makes a user or a team the owner. A change in the meantime is a conflict.
+    async fn give_to(
+        &self,
+        session: &mut Session,
+        to: &Who,
+        dry_run: DryRun,
+    ) -> Result<(), postern_client::Error> {
+        let owner = match to {
+            Who::User(user) => json!({ "user": user, "team": null }),
+            Who::Team(team) => json!({ "user": null, "team": team }),
+        };
+        let patch = json!({
+            "metadata": { "resourceVersion": self.resource_version },
+            "spec": { "owner": owner },
+        });
+        let of = Collection::new(self.info, self.namespace.as_deref());
+        match dry_run {
+            DryRun::None => session.client.merge_patch(of, &self.name, &patch).await.map(drop),
+            DryRun::Server | DryRun::Client => {
+                session.client.merge_patch_dry_run(of, &self.name, &patch).await.map(drop)
+            }
+        }
+    }
+}
+
+/// The kinds of objects that a user can own.
+fn owned_kinds() -> impl Iterator<Item = &'static Info> {
+    let kinds = postern_kinds::all().iter().filter(|kind| kind.has_ownership());
+    let infos = kinds.map(|kind| kind.info()).filter(|info| info.serves(Verb::List));
+    infos.filter(|info| info.serves(Verb::Update))
+}
+
+/// The objects of all these kinds that a user owns.
+async fn all_owned(session: &mut Session, user: &str) -> Result<Vec<OwnedObject>, CliError> {
+    let mut owned = Vec::new();
+    for info in owned_kinds() {
+        owned.extend(owned_of(session, info, user).await?);
+    }
+    Ok(owned)
 }
 
 /// What ends with a user, and what the user owns.
@@ -104,7 +164,7 @@ struct Plan {
     grants: Vec<Binding>,
     workload_identities: Vec<String>,
     owned: Vec<OwnedObject>,
-    /// The kinds that the caller may not list.
+    /// The kinds of which the caller may not read all objects.
     unseen: Vec<&'static str>,
 }
 
@@ -126,15 +186,14 @@ impl Offboard {
         let (of, name) = (Collection::of::<User>(None), self.name.as_str());
         let read = session.client.get(of, name).await;
         let user = session.answer(of, name, read).await?;
-        if let Some(to) = &self.transfer_to {
-            to.check(&mut session, "--transfer-to").await?;
-        }
+        self.check_new_owner(&mut session).await?;
         let plan = self.plan(&mut session, process).await?;
         let dry_run = if self.dry_run { DryRun::Server } else { DryRun::None };
         let objects = [(&User::INFO, self.name.clone())];
         let ending = Ending::Disable(dry_run);
-        lockout::check(&mut session, &objects, ending, self.lockout, process).await?;
         self.print(&plan, process)?;
+        lockout::check(&mut session, &objects, ending, self.lockout, process).await?;
+        self.check_transfer(&mut session, &plan, process).await?;
         if self.dry_run {
             process.print_status("nothing was changed");
             return Ok(());
@@ -152,7 +211,22 @@ impl Offboard {
             session.answer(of, name, disabled).await?;
             process.print_status(&format!("user {name} disabled"));
         }
+        self.print_new(&mut session, &plan, process).await;
         print_next(name, &plan, process);
+        Ok(())
+    }
+
+    /// Checks that the new owner exists, and is enabled.
+    async fn check_new_owner(&self, session: &mut Session) -> Result<(), CliError> {
+        let Some(to) = &self.transfer_to else { return Ok(()) };
+        to.check(session, "--transfer-to").await?;
+        let Who::User(name) = to else { return Ok(()) };
+        let read = session.client.get(Collection::of::<User>(None), name).await;
+        let Some(user) = session.readable(read)? else { return Ok(()) };
+        if session.fields::<User>(&user)?.spec.disabled {
+            let message = format!("--transfer-to: the user {name} is disabled");
+            return Err(CliError::new(message).hint("nothing was done"));
+        }
         Ok(())
     }
 
@@ -174,8 +248,8 @@ impl Offboard {
         let keys = with_dependents(&keys, of_user).into_iter().filter(|key| key.is_alive);
         let keys: Vec<ListedKey> = keys.cloned().collect();
         let identities = who.identities(session).await?;
-        let rows = roles::rows(session, Some(&who), process).await?;
-        let direct = rows.into_iter().filter(|(_, subject)| identities.is_direct(subject));
+        let listed = roles::rows(session, Some(&who), process).await?;
+        let direct = listed.rows.into_iter().filter(|(_, subject)| identities.is_direct(subject));
         let grants = direct.map(|(binding, _)| binding).filter(|binding| !binding.is_of_server());
         let grants: Vec<Binding> = grants.collect();
         let mut plan = Plan {
@@ -185,22 +259,24 @@ impl Offboard {
             grants,
             workload_identities: Vec::new(),
             owned: Vec::new(),
-            unseen: Vec::new(),
+            unseen: listed.unlisted,
         };
-        let identity = owned_of(session, &WorkloadIdentity::INFO, &self.name, &mut plan.unseen);
-        let identities = identity.await?.into_iter();
-        plan.workload_identities = identities.map(|one| one.name).collect();
-        let kinds = postern_kinds::all().iter().filter(|kind| kind.has_ownership());
-        for info in kinds.map(|kind| kind.info()).filter(|info| info.serves(Verb::List)) {
-            let owned = owned_of(session, info, &self.name, &mut plan.unseen).await?;
-            plan.owned.extend(owned);
+        let read: [&Info; 4] =
+            [&OwnedAccessKey::INFO, &Team::INFO, &Project::INFO, &WorkloadIdentity::INFO];
+        for info in read.into_iter().chain(owned_kinds()) {
+            if !plan.unseen.contains(&info.plural) && !may_read_all(session, info).await? {
+                plan.unseen.push(info.plural);
+            }
         }
+        let identities = owned_of(session, &WorkloadIdentity::INFO, &self.name).await?;
+        plan.workload_identities = identities.into_iter().map(|one| one.name).collect();
+        plan.owned = all_owned(session, &self.name).await?;
         Ok(plan)
     }
 
     fn print(&self, plan: &Plan, process: &Process) -> Result<(), CliError> {
         for plural in &plan.unseen {
-            process.print_note(&format!("you have no permission to list {plural}"));
+            process.print_note(&format!("you may not read all {plural}: some may be missing here"));
         }
         let text = match self.output {
             Some(Format::Json) => output::json(self.as_json(plan)),
@@ -240,8 +316,8 @@ impl Offboard {
             row("role", role, &format!("{} has no effect", binding.described()))
         });
         let workloads = plan.workload_identities.iter();
-        let workloads =
-            workloads.map(|name| row("workloadidentity", escape(name), "gets no access keys"));
+        let workloads = workloads
+            .map(|name| row("workloadidentity", escape(name), "gets no access keys; is not moved"));
         let owned = plan.owned.iter().map(|one| row(one.kind, one.described(), &owned));
         keys.chain(teams).chain(projects).chain(grants).chain(workloads).chain(owned).collect()
     }
@@ -287,36 +363,96 @@ impl Offboard {
         process: &Process,
     ) -> Result<(), CliError> {
         let Some(to) = &self.transfer_to else { return Ok(()) };
-        let owner = match to {
-            Who::User(user) => json!({ "user": user, "team": null }),
-            Who::Team(team) => json!({ "user": null, "team": team }),
-        };
-        let label = |one: &OwnedObject| Some(format!("{}/{}", one.kind, one.described()));
-        let moved = batch::each(&plan.owned, label, process, async |one| {
-            let Ok(info) = crate::resources::kind(one.plural, Verb::Update) else { return Ok(()) };
-            let of = Collection::new(info, one.namespace.as_deref());
-            // Another owner in the meantime is a conflict.
-            let patch = json!({
-                "metadata": { "resourceVersion": one.resource_version },
-                "spec": { "owner": owner },
-            });
+        let moved = batch::each(&plan.owned, OwnedObject::label, process, async |one| {
             let what = format!("{} {}", one.kind, one.described());
-            match session.client.merge_patch(of, &one.name, &patch).await {
-                Ok(_) => {
-                    process.print_status(&format!("{what} moved to {}", text_of(to)));
-                    Ok(())
+            let mut present = one.clone();
+            for attempt in 1.. {
+                let moved = present.give_to(session, to, DryRun::None).await;
+                let Err(error) = moved else { break };
+                let is_last = attempt >= MOVES_MAX;
+                match error.reason() {
+                    Some(Reason::Conflict) if !is_last => {}
+                    Some(Reason::NotFound) => {}
+                    _ => return Err(Failure::of(&error, session.explain(&error).at(&what))),
                 }
-                Err(error) => {
-                    let explained = session.explain(&error).at(&what);
-                    Err(Failure::of(&error, explained))
+                // The object has changed: it may have another owner by now.
+                let owned = owned_of(session, one.info, &self.name).await;
+                let owned = owned.map_err(|error| Failure::One(error.at(&what)))?;
+                let Some(again) = owned.into_iter().find(|other| other.is_same(one)) else {
+                    process.print_note(&format!(
+                        "{what} does not belong to the user {} any more: it was not moved",
+                        self.name
+                    ));
+                    return Ok(());
+                };
+                if is_last {
+                    return Err(Failure::of(&error, session.explain(&error).at(&what)));
                 }
+                present = again;
             }
+            process.print_status(&format!("{what} moved to {}", text_of(to)));
+            Ok(())
         });
         moved.await.inspect_err(|_| {
             let text =
                 "not every object was moved, so the user is not disabled: run the command again";
             process.print_note(text);
         })
+    }
+}
+
+impl Offboard {
+    /// Checks that every object can be moved, before the first one is.
+    async fn check_transfer(
+        &self,
+        session: &mut Session,
+        plan: &Plan,
+        process: &Process,
+    ) -> Result<(), CliError> {
+        let Some(to) = &self.transfer_to else { return Ok(()) };
+        let unseen = owned_kinds().map(|info| info.plural);
+        let unseen: Vec<&str> = unseen.filter(|plural| plan.unseen.contains(plural)).collect();
+        if !unseen.is_empty() && !self.partial && !self.dry_run {
+            let message = format!("you may not read all {}", unseen.join(", "));
+            return Err(CliError::new(message)
+                .hint("nothing was done: objects that you cannot read would keep the owner")
+                .hint("--partial moves the objects that you can read, and disables the user"));
+        }
+        let checked = batch::each(&plan.owned, OwnedObject::label, process, async |one| {
+            match one.give_to(session, to, DryRun::Server).await {
+                // The move reads an object again that has changed.
+                Ok(()) => Ok(()),
+                Err(error)
+                    if matches!(error.reason(), Some(Reason::Conflict | Reason::NotFound)) =>
+                {
+                    Ok(())
+                }
+                Err(error) => {
+                    let what = format!("{} {}", one.kind, one.described());
+                    Err(Failure::of(&error, session.explain(&error).at(&what)))
+                }
+            }
+        });
+        checked.await.inspect_err(|_| {
+            process.print_note("not every object can be moved, so nothing was done");
+        })
+    }
+
+    /// Names the objects that the user owns now and did not own before.
+    async fn print_new(&self, session: &mut Session, plan: &Plan, process: &Process) {
+        // The caller has no access any more if it is this user.
+        let Ok(owned) = all_owned(session, &self.name).await else {
+            process.print_note("objects that are new meanwhile could not be listed");
+            return;
+        };
+        for one in owned.iter().filter(|one| plan.owned.iter().all(|known| !known.is_same(one))) {
+            process.print_warning(&format!(
+                "{} {} is new, and belongs to the user {}: run the command again",
+                one.kind,
+                one.described(),
+                self.name
+            ));
+        }
     }
 }
 
@@ -360,19 +496,15 @@ async fn owned_of(
     session: &mut Session,
     info: &'static Info,
     user: &str,
-    unseen: &mut Vec<&'static str>,
 ) -> Result<Vec<OwnedObject>, CliError> {
     let has_column = info.columns.iter().any(|column| column.name == OWNER_COLUMN);
     let representation = if has_column { Representation::Table } else { Representation::Whole };
     let listed = session.client.list(Collection::new(info, None), representation).await;
-    let Some(list) = session.readable(listed)? else {
-        unseen.push(info.plural);
-        return Ok(Vec::new());
-    };
+    let Some(list) = session.readable(listed)? else { return Ok(Vec::new()) };
     let metadata = if has_column { owned_rows(&list, user) } else { owned_items(&list, user) };
     let object = |metadata: &Value| OwnedObject {
+        info,
         kind: kinds::name(info),
-        plural: info.plural,
         namespace: metadata["namespace"].as_str().map(str::to_owned),
         name: metadata["name"].as_str().unwrap_or_default().to_owned(),
         resource_version: metadata["resourceVersion"].as_str().unwrap_or_default().to_owned(),

@@ -42,6 +42,12 @@ pub struct Roles {
 /// A role that a binding gives to one subject.
 type Row = (Binding, Subject);
 
+/// Roles, and the kinds of bindings that the caller may not list.
+pub(super) struct ListedRoles {
+    pub(super) rows: Vec<Row>,
+    pub(super) unlisted: Vec<&'static str>,
+}
+
 impl Roles {
     /// Lists, and prints.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
@@ -51,8 +57,8 @@ impl Roles {
             (Some(user), _) => Some(Who::User(user)),
             (None, team) => team.map(Who::Team),
         };
-        let rows = rows(&mut session, who.as_ref(), process).await?;
-        if rows.is_empty() {
+        let ListedRoles { rows, unlisted } = rows(&mut session, who.as_ref(), process).await?;
+        if rows.is_empty() && unlisted.is_empty() {
             process.print_status("no roles");
         }
         let text = match self.output {
@@ -71,7 +77,7 @@ pub(super) async fn rows(
     session: &mut Session,
     who: Option<&Who>,
     process: &Process,
-) -> Result<Vec<Row>, CliError> {
+) -> Result<ListedRoles, CliError> {
     let identities = match who {
         Some(who) => {
             who.check(session, who.flag()).await?;
@@ -79,11 +85,12 @@ pub(super) async fn rows(
         }
         None => None,
     };
-    let mut rows = Vec::new();
+    let (mut rows, mut unlisted) = (Vec::new(), Vec::new());
     for info in [&ClusterRoleBinding::INFO, &RoleBinding::INFO] {
         let Some(bindings) = role_bindings::list(session, Collection::new(info, None)).await?
         else {
             process.print_note(&format!("you have no permission to list all {}", info.plural));
+            unlisted.push(info.plural);
             continue;
         };
         for binding in bindings {
@@ -94,7 +101,7 @@ pub(super) async fn rows(
             rows.extend(included.map(|subject| (binding.clone(), subject.clone())));
         }
     }
-    Ok(rows)
+    Ok(ListedRoles { rows, unlisted })
 }
 
 /// A table with one role of one subject a row.
@@ -121,14 +128,16 @@ pub(super) fn as_json(rows: &[Row]) -> Value {
     json!({ "items": rows.iter().map(item).collect::<Vec<_>>() })
 }
 
-/// The names of the bindings, each once.
+/// The names of the bindings, each binding once. Bindings of two namespaces can have one name.
 fn names(rows: &[Row]) -> String {
-    let mut names: Vec<String> = Vec::new();
+    let mut bindings: Vec<&Binding> = Vec::new();
     for (binding, _) in rows {
-        let name = output::full_name(binding.location.binding_info(), &binding.name) + "\n";
-        if !names.contains(&name) {
-            names.push(name);
+        if !bindings.contains(&binding) {
+            bindings.push(binding);
         }
     }
-    names.concat()
+    let name = |binding: &&Binding| {
+        output::full_name(binding.location.binding_info(), &binding.name) + "\n"
+    };
+    bindings.iter().map(name).collect()
 }
