@@ -99,7 +99,7 @@ async fn nothing_moves_if_one_object_cannot_or_if_some_are_unread() {
         admin.clone().with("POSTERN_ACCESS_KEY", &key)
     };
     let (ada, bob) = (with_key("ada").await, with_key("bob").await);
-    ada.ok(&["set", "secret", "db.password", "hush"]).await;
+    ada.ok(&["set", "secret", "db.password", "hush", "-n", "default"]).await;
     admin.ok(&["disable", "user", "grace"]).await;
     let said = admin.fails(1, &["offboard", "ada", "--transfer-to", "user/grace", "--yes"]).await;
     assert!(said.contains("the user grace is disabled"), "{said}");
@@ -124,6 +124,6 @@ async fn nothing_moves_if_one_object_cannot_or_if_some_are_unread() {
     ada.ok(&["whoami"]).await;
     bob.ok(&[&offboard[..], &["--partial"]].concat()).await;
     assert!(ada.fails(1, &["whoami"]).await.contains("disabled"));
-    let owner = ["get", "secret/db", "-o", "jsonpath={.spec.owner}"];
+    let owner = ["get", "secret/db", "-n", "default", "-o", "jsonpath={.spec.owner}"];
     assert_eq!(admin.ok(&owner).await, "{\"user\":\"ada\"}");
 }

@@ -191,9 +191,15 @@ impl Offboard {
         let dry_run = if self.dry_run { DryRun::Server } else { DryRun::None };
         let objects = [(&User::INFO, self.name.clone())];
         let ending = Ending::Disable(dry_run);
-        self.print(&plan, process)?;
-        lockout::check(&mut session, &objects, ending, self.lockout, process).await?;
         self.check_transfer(&mut session, &plan, process).await?;
+        // A question is about the plan. A refusal without a question prints no data.
+        if asks {
+            self.print(&plan, process)?;
+        }
+        lockout::check(&mut session, &objects, ending, self.lockout, process).await?;
+        if !asks {
+            self.print(&plan, process)?;
+        }
         if self.dry_run {
             process.print_status("nothing was changed");
             return Ok(());
