@@ -105,8 +105,8 @@ impl OwnedObject {
     }
 
     /// The object in the list of those that a command did not come to.
-    fn label(&self) -> Option<String> {
-        Some(format!("{}/{}", self.kind, self.described()))
+    fn label(&self) -> String {
+        format!("{}/{}", self.kind, self.described())
     }
 
     /// Whether this is the same object, possibly in another version.
@@ -369,36 +369,41 @@ impl Offboard {
         process: &Process,
     ) -> Result<(), CliError> {
         let Some(to) = &self.transfer_to else { return Ok(()) };
-        let moved = batch::each(&plan.owned, OwnedObject::label, process, async |one| {
-            let what = format!("{} {}", one.kind, one.described());
-            let mut present = one.clone();
-            for attempt in 1.. {
-                let moved = present.give_to(session, to, DryRun::None).await;
-                let Err(error) = moved else { break };
-                let is_last = attempt >= MOVES_MAX;
-                match error.reason() {
-                    Some(Reason::Conflict) if !is_last => {}
-                    Some(Reason::NotFound) => {}
-                    _ => return Err(Failure::of(&error, session.explain(&error).at(&what))),
+        let moved = batch::each(
+            &plan.owned,
+            |one| Some(one.label()),
+            process,
+            async |one| {
+                let what = format!("{} {}", one.kind, one.described());
+                let mut present = one.clone();
+                for attempt in 1.. {
+                    let moved = present.give_to(session, to, DryRun::None).await;
+                    let Err(error) = moved else { break };
+                    let is_last = attempt >= MOVES_MAX;
+                    match error.reason() {
+                        Some(Reason::Conflict) if !is_last => {}
+                        Some(Reason::NotFound) => {}
+                        _ => return Err(Failure::of(&error, session.explain(&error).at(&what))),
+                    }
+                    // The object has changed: it may have another owner by now.
+                    let owned = owned_of(session, one.info, &self.name).await;
+                    let owned = owned.map_err(|error| Failure::One(error.at(&what)))?;
+                    let Some(again) = owned.into_iter().find(|other| other.is_same(one)) else {
+                        process.print_note(&format!(
+                            "{what} does not belong to the user {} any more: it was not moved",
+                            self.name
+                        ));
+                        return Ok(());
+                    };
+                    if is_last {
+                        return Err(Failure::of(&error, session.explain(&error).at(&what)));
+                    }
+                    present = again;
                 }
-                // The object has changed: it may have another owner by now.
-                let owned = owned_of(session, one.info, &self.name).await;
-                let owned = owned.map_err(|error| Failure::One(error.at(&what)))?;
-                let Some(again) = owned.into_iter().find(|other| other.is_same(one)) else {
-                    process.print_note(&format!(
-                        "{what} does not belong to the user {} any more: it was not moved",
-                        self.name
-                    ));
-                    return Ok(());
-                };
-                if is_last {
-                    return Err(Failure::of(&error, session.explain(&error).at(&what)));
-                }
-                present = again;
-            }
-            process.print_status(&format!("{what} moved to {}", text_of(to)));
-            Ok(())
-        });
+                process.print_status(&format!("{what} moved to {}", text_of(to)));
+                Ok(())
+            },
+        );
         moved.await.inspect_err(|_| {
             let text =
                 "not every object was moved, so the user is not disabled: run the command again";
@@ -424,21 +429,26 @@ impl Offboard {
                 .hint("nothing was done: objects that you cannot read would keep the owner")
                 .hint("--partial moves the objects that you can read, and disables the user"));
         }
-        let checked = batch::each(&plan.owned, OwnedObject::label, process, async |one| {
-            match one.give_to(session, to, DryRun::Server).await {
-                // The move reads an object again that has changed.
-                Ok(()) => Ok(()),
-                Err(error)
-                    if matches!(error.reason(), Some(Reason::Conflict | Reason::NotFound)) =>
-                {
-                    Ok(())
+        let checked = batch::each(
+            &plan.owned,
+            |one| Some(one.label()),
+            process,
+            async |one| {
+                match one.give_to(session, to, DryRun::Server).await {
+                    // The move reads an object again that has changed.
+                    Ok(()) => Ok(()),
+                    Err(error)
+                        if matches!(error.reason(), Some(Reason::Conflict | Reason::NotFound)) =>
+                    {
+                        Ok(())
+                    }
+                    Err(error) => {
+                        let what = format!("{} {}", one.kind, one.described());
+                        Err(Failure::of(&error, session.explain(&error).at(&what)))
+                    }
                 }
-                Err(error) => {
-                    let what = format!("{} {}", one.kind, one.described());
-                    Err(Failure::of(&error, session.explain(&error).at(&what)))
-                }
-            }
-        });
+            },
+        );
         checked.await.inspect_err(|_| {
             process.print_note("not every object can be moved, so nothing was done");
         })
