@@ -183,7 +183,7 @@ async fn every_kubectl_asks_who_it_is_and_what_it_may() {
         let elsewhere = of_ada.expect("auth can-i --list -n default", &["selves"]).await;
         assert!(!elsewhere.contains("deletecollection"), "{elsewhere}");
         of_ada.expect("auth can-i create sharedsecrets -n platform", &["yes"]).await;
-        of_ada.refuse("auth can-i create sharedsecrets -n default", &["no"]).await;
+        of_ada.refuse("auth can-i create sharedsecrets -n elsewhere", &["no"]).await;
         of_ada.refuse("auth can-i delete namespaces", &["no"]).await;
     }
 }
