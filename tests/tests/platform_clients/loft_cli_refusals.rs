@@ -30,13 +30,15 @@ async fn access_that_cannot_be_given_is_not_stored() {
         let refused = Loft::of(&platform.bob).share(what, name, &rule).await.unwrap_err();
         refused.expect(403, &["update", what.0]);
     }
-    // The caller owns the instance and is not an admin of the project.
+    // The caller owns the instance, and names other members of the project, and no other users.
     let one = format!("{}/stage", platform.collection(SPACE.0));
     merge(&platform.admin, &one, json!({ "spec": { "owner": { "user": "bob" } } }))
         .await
         .expect(200);
+    Loft::of(&platform.bob).share(SPACE, "stage", &rule).await.unwrap();
+    let rule = json!({ "users": ["eve"], "clusterRole": SHARED_ROLE });
     let refused = Loft::of(&platform.bob).share(SPACE, "stage", &rule).await.unwrap_err();
-    refused.expect(403, &["tim", "bind"]);
+    refused.expect(403, &["eve", "bind"]);
     let after = platform.stored(VCLUSTER.0, "web").await;
     assert_eq!(after["metadata"]["generation"], before["metadata"]["generation"]);
     assert_eq!(after["spec"], before["spec"]);
