@@ -139,7 +139,8 @@ export const objectTexts = {
     deleteTeamWarning: (members: number) => `All access keys of this team are deleted too. ${members === 1 ? '1 member loses' : `${members} members lose`} what the team gives.`,
     invite: 'Invite',
     invited: (name: string) => `Login link for ${name}`,
-    inviteNote: 'The link is valid for 24 hours, and for one login as this user. Send it to this user alone. It is not shown again.',
+    inviteNote: (key: string) =>
+      `The link is valid for 24 hours, and for one login as this user. Send it to this user alone. It is not shown again. To withdraw it, delete the access key ${key}.`,
     disableWarning: 'Every access key of this user is rejected, and every session ends, until the user is enabled again.',
   },
   sessions: {

@@ -43,10 +43,15 @@ function mergeValue(path: string[], base: unknown, own: unknown, current: unknow
   return current;
 }
 
+/** A field of an object itself. A label may have the name of something that every object inherits. */
+function at(fields: Fields, name: string): Fields[string] | undefined {
+  return Object.hasOwn(fields, name) ? fields[name] : undefined;
+}
+
 function mergeMaps(path: string[], base: Fields, own: Fields, current: Fields, conflicts: Conflict[]): Fields {
   const merged: Fields = {};
   for (const name of new Set([...Object.keys(current), ...Object.keys(own)])) {
-    const value = mergeValue([...path, name], base[name], own[name], current[name], conflicts);
+    const value = mergeValue([...path, name], at(base, name), at(own, name), at(current, name), conflicts);
     if (value !== undefined) merged[name] = value;
   }
   return merged;

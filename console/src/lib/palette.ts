@@ -54,7 +54,9 @@ export interface Found {
 
 async function read(kind: Kind): Promise<Found> {
   try {
-    const path = withQuery(collectionPath(kind), { limit: EACH });
+    // The list of keys has no sessions, either.
+    const labelSelector = kind === ACCESS_KEYS ? '!platform.sh/session' : undefined;
+    const path = withQuery(collectionPath(kind), { limit: EACH, labelSelector });
     const table = await get<Table>(path, { accept: TABLE_TYPE, background: true });
     const items = rowsOf(table).map((row) => ({ title: row.key, hint: kind.kind, path: pagePath(kind, row.name, row.namespace) }));
     return { kind, items, state: table.metadata?.continue ? 'first' : 'whole' };

@@ -128,15 +128,18 @@ async function readAdministrators(): Promise<Administrators | undefined> {
 export function stopsOf(kind: Kind, targets: Target[], known: KnownKeys, administrators: Administrators | undefined, session: string, now: number): Stops {
   const stopping = stoppingKeys(kind, targets, known.keys);
   const names = new Set(stopping.map(nameOf));
+  // A key that was not read stops, too.
+  if (kind.kind === 'OwnedAccessKey') for (const { name } of targets) names.add(name);
   const alive = stopping.filter((key) => stateOf(key, now) === 'Active' && !key.status?.session?.loginCode);
   const others = kind.kind === 'OwnedAccessKey' ? alive.filter((key) => !targets.some(({ name }) => name === nameOf(key))) : alive;
   const sessions = others.filter(isSession).length;
+  const lastWay = administrators && isLastWay(kind, targets, names, administrators);
   return {
     keys: others.length - sessions,
     sessions,
     isAtLeast: !known.isWhole,
     endsSession: names.has(session),
-    isLastWay: administrators && isLastWay(kind, targets, names, administrators),
+    isLastWay: lastWay || known.isWhole ? lastWay : undefined,
   };
 }
 

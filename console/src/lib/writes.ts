@@ -39,12 +39,19 @@ export async function migrate(name: string, namespace: string, target: string, d
   if (!dryRun) forgetDecisions();
 }
 
+export interface Invitation {
+  link: string;
+  /** The access key that is deleted to withdraw the link. */
+  accessKey: string;
+}
+
 /** Makes a login link for another user. The server returns its code once. */
-export async function invite(name: string): Promise<string> {
+export async function invite(name: string): Promise<Invitation> {
   const path = `${GROUP_PATH}/users/${encodeURIComponent(name)}/logincode`;
   const body = { apiVersion: 'management.platform.sh/v1', kind: 'ConsoleLoginCode' };
   const made = await json<ConsoleLoginCode>('POST', path, { body });
-  return `${await externalUrl()}/ui/login#code=${made.status?.code ?? ''}`;
+  const link = `${await externalUrl()}/ui/login#code=${made.status?.code ?? ''}`;
+  return { link, accessKey: made.status?.accessKey ?? '' };
 }
 
 export interface Progress {
