@@ -1,5 +1,6 @@
 //! The one command that passes the tests: every check in its order, each with its time.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -225,6 +226,9 @@ fn tests(
         command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--color", "never"]);
         if quick {
             command.args(["--profile", "quick"]);
+            if let Some(filter) = affected(root)? {
+                command.args(["-E", &filter]);
+            }
         }
         return shell::run_watching(&mut command, true, |line| counts.read(line));
     }
@@ -235,6 +239,27 @@ fn tests(
     }
     command.args(["--", "--test-threads", "1"]);
     shell::run_watching(&mut command, false, |line| counts.read(line))
+}
+
+/// The filter of nextest for the tests that a change can reach: those of the packages with a file that changed since
+/// the commit before the last one, of the packages that depend on them, and the black-box tests. `None` means all:
+/// after a change of other files, such as `Cargo.lock`, and in a clone without that commit.
+fn affected(root: &Path) -> Result<Option<String>> {
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root).no_deps().exec()?;
+    let git = |words: &[&str]| shell::output_of(Command::new("git").args(words).current_dir(root));
+    let Ok(changed) = git(&["diff", "--name-only", "HEAD~1"]) else { return Ok(None) };
+    let new = git(&["ls-files", "--others", "--exclude-standard"])?;
+    let mut packages = BTreeSet::new();
+    for file in changed.lines().chain(new.lines()).filter(|file| !file.ends_with(".md")) {
+        let path = root.join(file);
+        let is_in = |package: &&cargo_metadata::Package| {
+            package.manifest_path.parent().is_some_and(|folder| path.starts_with(folder))
+        };
+        let Some(package) = metadata.packages.iter().find(is_in) else { return Ok(None) };
+        packages.insert(format!("rdeps(={})", package.name));
+    }
+    packages.insert("package(postern-tests)".to_owned());
+    Ok(Some(Vec::from_iter(packages).join(" + ")))
 }
 
 /// Runs suites that know of one server against three servers on one etcd behind nginx.

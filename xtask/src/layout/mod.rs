@@ -22,7 +22,7 @@ mod words;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use cargo_metadata::MetadataCommand;
 
 /// One violation of a rule.
@@ -47,16 +47,26 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         .no_deps()
         .exec()
         .context("cargo metadata failed")?;
-    let mut findings = manifests::check(root, &metadata)?;
-    let (files, in_files) = source::check(root)?;
-    findings.extend(in_files);
-    let crates = modules::crates(root, &metadata);
-    findings.extend(circles::check(&crates));
-    findings.extend(words::check(root)?);
-    findings.extend(sentences::check(root)?);
-    findings.extend(paths::check(root)?);
-    findings.extend(conformance::check(root)?);
-    findings.extend(pages::check(root, &crates)?);
+    let (files, mut findings) = std::thread::scope(|scope| {
+        let in_files = scope.spawn(|| source::check(root));
+        let texts = [
+            scope.spawn(|| manifests::check(root, &metadata)),
+            scope.spawn(|| words::check(root)),
+            scope.spawn(|| sentences::check(root)),
+            scope.spawn(|| paths::check(root)),
+            scope.spawn(|| conformance::check(root)),
+        ];
+        // Parsed modules stay on the thread that parsed them.
+        let crates = modules::crates(root, &metadata);
+        let mut findings = circles::check(&crates);
+        findings.extend(pages::check(root, &crates)?);
+        for check in texts {
+            findings.extend(check.join().map_err(|_| anyhow!("a check panicked"))??);
+        }
+        let (files, more) = in_files.join().map_err(|_| anyhow!("a check panicked"))??;
+        findings.extend(more);
+        anyhow::Ok((files, findings))
+    })?;
     findings.sort();
     for finding in &findings {
         println!("{finding}");
