@@ -250,8 +250,11 @@ fn affected(root: &Path) -> Result<Option<String>> {
     let Ok(changed) = git(&["diff", "--name-only", "HEAD~1"]) else { return Ok(None) };
     let new = git(&["ls-files", "--others", "--exclude-standard"])?;
     let mut packages = BTreeSet::new();
-    for file in changed.lines().chain(new.lines()).filter(|file| !file.ends_with(".md")) {
+    for file in changed.lines().chain(new.lines()) {
         let path = root.join(file);
+        if path.extension().is_some_and(|extension| extension == "md") {
+            continue;
+        }
         let is_in = |package: &&cargo_metadata::Package| {
             package.manifest_path.parent().is_some_and(|folder| path.starts_with(folder))
         };
