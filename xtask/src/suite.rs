@@ -241,9 +241,9 @@ fn tests(
     shell::run_watching(&mut command, false, |line| counts.read(line))
 }
 
-/// The filter of nextest for the tests that a change can reach: those of the packages with a file that changed since
-/// the commit before the last one, of the packages that depend on them, and the black-box tests. `None` means all:
-/// after a change of other files, such as `Cargo.lock`, and in a clone without that commit.
+/// The filter of nextest for the tests that a change can reach. These are the tests of the packages with changed files, of
+/// the packages that depend on them, and the black-box tests. A file is changed if it differs from the commit before the
+/// last one. `None` means all: after a change of other files, such as `Cargo.lock`, and in a clone without that commit.
 fn affected(root: &Path) -> Result<Option<String>> {
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(root).no_deps().exec()?;
     let git = |words: &[&str]| shell::output_of(Command::new("git").args(words).current_dir(root));
