@@ -31,7 +31,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     command.args(if nextest { &["nextest", "run", "--no-fail-fast"][..] } else { &["test"] });
     command.args(["--release", "--workspace", "--test", "systems"]);
     if nextest {
-        command.args(["-E", "test(/^attacks::/)"]);
+        command.args(["--test-threads", "1", "-E", "test(/^attacks::/)"]);
     } else {
         command.args(["--", "--test-threads", "1", "attacks::"]);
     }

@@ -342,7 +342,7 @@ async fn no_request_gets_the_answer_of_another_one_while_links_are_cut_and_stall
 
 /// A process that is stopped keeps its connections, and answers nothing.
 #[tokio::test]
-async fn heavy_a_stopped_agent_is_noticed_within_45_seconds() {
+async fn a_stopped_agent_is_noticed_within_45_seconds() {
     let (central, member, home) = (Central::new().await, member().await, Home::new());
     let agent = tunnelled(&central, &member, &home).await;
     until_reached(&central.ada).await;
