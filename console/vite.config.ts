@@ -26,7 +26,8 @@ function noteBundled(): Plugin {
 }
 
 /** Small modules that most pages need. In one file, they are smaller than in files of their own. */
-const SHARED = /lib\/(external-url|failure|key-value|live-list|people|toasts|writes)|components\/(LiveBadge|StatusBadge)/;
+const SHARED =
+  /lib\/(creating|external-url|failure|key-columns|key-value|keys|live-list|live-table|people|row-store|source|toasts|writes)\b|components\/(ActionButton|Create|Empty|EndText|EventTable|LiveBadge|NamespaceChooser|StatusBadge)/;
 
 export default defineConfig({
   base: '/ui/',

@@ -8,11 +8,13 @@ export const stopTexts = {
   stops: (keys: number, sessions: number, isAtLeast: boolean, isKey: boolean) =>
     `${isAtLeast ? 'At least ' : ''}${many(keys, isKey ? 'other access key' : 'access key')} and ${many(sessions, 'session')} stop at once.`,
   ownSession: 'Your own session is one of them: this page logs you out.',
-  lastWay: 'This is the last way in: no other access key with every permission is left.',
+  lastWay: 'This is the last way in: no other access key with every permission is left, and no administrator can log in with single sign-on.',
   maybeLastWay: 'This may be your last way in. Check that you have another one.',
   otherWay: 'I have another way in',
   disableTitle: (kind: string) => `Disable ${kind.toLowerCase()}`,
   disableText: 'This disables',
   /** What is typed before several objects are deleted. */
   many: (count: number) => `delete ${count}`,
+  /** What is typed before several sessions end. */
+  sessions: (count: number) => `end ${count}`,
 };

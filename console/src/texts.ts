@@ -8,6 +8,7 @@ export const texts = {
   nav: {
     label: 'Main',
     menu: 'Menu',
+    rest: 'All kinds',
     '/': 'Overview',
     '/secrets': 'Shared secrets',
     '/projectsecrets': 'Project secrets',
@@ -206,10 +207,8 @@ export const texts = {
     noEnding: 'No key ends within 14 days.',
     unready: 'Clusters that are not ready',
     allReady: 'Every cluster is ready.',
-    noClusters: 'No clusters that you may see.',
     events: 'Recent events',
     denied: 'You may not list these objects.',
-    noEventsAllowed: 'You may not read the events of all namespaces.',
     all: 'View all',
   },
 };

@@ -5,7 +5,7 @@ import type { Column, Row } from '../src/lib/row-store';
 
 const columns = (...names: string[]): Column[] => names.map((name) => ({ name, type: 'string', description: '' }));
 const row = (...cells: Row['cells']): Row => ({
-  key: 'ci', name: 'ci', namespace: '', uid: 'u', version: 1, created: '2026-03-01T00:00:00Z', ending: false, cells,
+  key: 'ci', name: 'ci', namespace: '', uid: 'u', version: 1, created: '2026-03-01T00:00:00Z', changed: '', ending: false, cells,
 });
 const NOW = Date.parse('2026-03-01T01:00:00Z');
 

@@ -102,8 +102,33 @@ status: {}
   it.each([
     'a: &x b', 'a: *x', 'a: !!str b', 'a: >\n  folded', 'a: yes', 'a: On', 'a: 0777', 'a: 0x1f', 'a: 2026-01-01', 'a: 1e3', 'a: 12:30', 'a: +1', 'a: .5',
     'a: "two\n  lines"', 'a: two\n  lines', 'a: [b,\n  c]', 'a: b\na: c', 'a: b\n   c: d', '\ta: b', 'a: "\\y"', 'a: "\\xZZ"', '? a\n: b', 'yes: b', 'a: b: c', '- a\nb: c',
-    'a: True', 'a: [b] c', '1: a', 'a: 12345678901234567890',
+    'a: True', 'a: [b] c', '1: a', 'a: 123456789012345678901', 'a: 18446744073709551616', 'a: -9223372036854775809', 'a: 1.10', 'a: 1.0', 'a: -0',
+    'a: 0.12345678901234567890', 'a: |\n', 'a: |\n  b\n     \nc: d', 'a: |2\n b', 'a: |0\n  b',
   ])('refuses %j, which is read in more than one way', (text) => expect(() => readYaml(text)).toThrow(/^line \d/));
+
+  it.each([
+    ['a: |+\n  b\n', 'b\n'],
+    ['a: |+\n  b\n\n', 'b\n\n'],
+    ['a: |+\n  b\n\n\nc: d\n', 'b\n\n\n'],
+    ['a: |+\n  b', 'b'],
+    ['a: |\n  b', 'b'],
+    ['a: |\n  b\n\n\nc: d\n', 'b\n'],
+    ['a: |-\n  b\n\n', 'b'],
+    ['a: |\n\n  b\n   c\n', '\nb\n c\n'],
+    ['a: |2-\n   b\n  c\n', ' b\nc'],
+    ['a: |\n  b\n  ', 'b\n'],
+  ])('keeps the line ends of %j', (text, value) => expect(readYaml(text)).toMatchObject({ a: value }));
+
+  it.each(['9007199254740993', '-9007199254740993', '9223372036854775807', '18446744073709551615', '9007199254740991', '-1.5', '0', '100000'])('keeps the number %s', (text) => {
+    expect(toYaml(readYaml(`a: ${text}`))).toBe(`a: ${text}\n`);
+    expect(toYaml(readYaml(`a: [${text}]`))).toBe(`a: [${text}]\n`);
+  });
+
+  it('sees a change of a great number', () => {
+    const of = (text: string) => readYaml(`spec:\n  a: ${text}\n  b: 1`);
+    const { object, conflicts } = mergeObjects(of('9007199254740993'), of('9007199254740993'), of('9007199254740992'));
+    expect([toYaml(object), conflicts]).toEqual(['spec:\n  a: 9007199254740992\n  b: 1\n', []]);
+  });
 
   it('reads back what the console writes', () => {
     const texts = ['', 'a', 'true', 'Yes', 'null', '~', '1', '-1', '1.5', '0x1', '2026-01-01', 'a: b', 'a #b', '- a', ' a ', 'a\nb\n', '"', "'", '\t', '{', '[a]', '&a', '*', 'a:', ':a', '#', 'ü', '\u2028', '1e5', '.', '-'];

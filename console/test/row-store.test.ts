@@ -8,6 +8,7 @@ const row = (name: string, version: number, cells: Row['cells'] = [name]): Row =
   uid: name,
   version,
   created: `2026-01-01T00:00:${String(version).padStart(2, '0')}Z`,
+  changed: '',
   ending: false,
   cells,
 });
@@ -26,6 +27,18 @@ function store(...rows: Row[]): RowStore {
 describe('RowStore', () => {
   it('shows rows by their keys', () => {
     expect(names(store(row('b', 1), row('a', 2)))).toEqual(['a', 'b']);
+  });
+
+  it('shows the last write first, whichever object it was', () => {
+    const made = store(row('a', 900), row('b', 1000), row('c', 20));
+    made.show({ sort: 'Changed', descending: true, search: '' });
+    expect(names(made)).toEqual(['b', 'a', 'c']);
+  });
+
+  it('knows the last change by the managers of fields, or else the creation', () => {
+    const of = (metadata: object) => rowsOf({ rows: [{ cells: [], object: { metadata: { name: 'a', creationTimestamp: '2026-01-01T00:00:00Z', ...metadata } } }] })[0]?.changed;
+    expect(of({ managedFields: [{ time: '2026-01-03T00:00:00Z' }, { time: '2026-01-02T00:00:00Z' }, {}] })).toBe('2026-01-03T00:00:00Z');
+    expect(of({})).toBe('2026-01-01T00:00:00Z');
   });
 
   it('keeps a change that is newer than a page that arrives later', () => {

@@ -21,11 +21,15 @@ describe('describeSource', () => {
   const rule = (index: number) => `RoleBinding "platform:access:sharedsecrets:db:${index}/platform" of Role "platform:access:sharedsecrets:db:${index}" to Group "platform:user:ada", rule 0`;
 
   it.each([
-    [rule(0), 'access rule shared'],
-    [rule(1), 'access rule 2'],
-    ['ownership of the object', 'owner of the object'],
+    [rule(0), 'rule shared'],
+    [rule(1), 'rule 2'],
+    ['ownership of the object', 'owner'],
+    ['member of the project: RoleBinding "platform:members:web:0/p-web" of ClusterRole "platform-project-user" to Group "platform:team:shop", rule 0', 'member of the team shop'],
+    ['RoleBinding "makers/platform" of Role "makers" to Group "platform:user:ada", rule 0', 'role makers, for user ada'],
     ['membership in system:masters', 'member of the group system:masters'],
     ['ClusterRoleBinding "platform-admin" of ClusterRole "platform-admin" to Group "system:masters", rule 0', 'role platform-admin, for system:masters'],
     ['something new', 'something new'],
   ])('%s', (via, text) => expect(describeSource(via, ['shared', ''])).toBe(text));
+
+  it('calls the rules of the own object so', () => expect(describeSource(rule(0), ['shared'], true)).toBe('your rule shared'));
 });

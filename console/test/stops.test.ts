@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ACCESS_KEYS, CONNECTORS, TEAMS, USERS } from '../src/lib/kinds';
+import { ACCESS_KEYS, CONNECTORS, TEAMS, USERS, type Kind } from '../src/lib/kinds';
 import { isLastWay, stoppingKeys, stopsOf, type Administrators } from '../src/lib/stops';
 import type { OwnedAccessKey } from '../src/lib/types';
 
@@ -24,6 +24,7 @@ const target = (name: string) => [{ name, uid: `uid-${name}` }];
 const administrators = (subjects: Record<string, string[]>, sessions: string[] = []): Administrators => ({
   subjects: Object.entries(subjects).flatMap(([kind, names]) => names.map((name) => ({ kind, name }))),
   sessions: new Set(sessions),
+  logins: [],
 });
 
 describe('stoppingKeys', () => {
@@ -73,6 +74,19 @@ describe('isLastWay', () => {
     expect(by({ Team: ['ops'] })).toBe(true);
     expect(by({ Team: ['ops'], User: ['ada'] })).toBe(false);
     expect(by({ User: ['ada'] })).toBe(false);
+  });
+
+  it('is not so while an administrator can log in with single sign-on', () => {
+    const only = (kind: Kind, name: string, teams: string[] = []) =>
+      isLastWay(kind, target(name), new Set(['session']), { ...administrators({ AccessKey: ['session'], User: ['grace'] }, ['session']), logins: [{ user: 'grace', connector: 'corp', teams }] });
+    expect(isLastWay(ACCESS_KEYS, target('session'), new Set(['session']), administrators({ AccessKey: ['session'] }, ['session']))).toBe(true);
+    expect(only(ACCESS_KEYS, 'session')).toBe(false);
+    expect(only(USERS, 'ada')).toBe(false);
+    expect(only(CONNECTORS, 'other')).toBe(false);
+    expect(only(TEAMS, 'ops')).toBe(false);
+    expect(only(USERS, 'grace')).toBe(true);
+    expect(only(CONNECTORS, 'corp')).toBe(true);
+    expect(only(TEAMS, 'ops', ['ops', 'shop'])).toBe(false);
   });
 
   it('is not known without the administrators', () => {

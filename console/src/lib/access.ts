@@ -1,5 +1,6 @@
 // Asks the server whether the caller may do something. Questions of the same moment travel in one AccessPreview.
 import { review } from './api';
+import { decisions } from './decisions.svelte';
 import type { Kind } from './kinds';
 import type { AccessPreview, PreviewRequest, PreviewResult } from './types';
 
@@ -51,9 +52,10 @@ export function toImpersonateAll(kind: Kind): PreviewRequest[] {
   return isProvider ? ['users', 'groups'].map((resource) => ({ verb: 'impersonate', group: '', resource })) : [];
 }
 
-/** Forgets all decisions, because a write may have changed them. */
+/** Forgets all decisions, because a write may have changed them. Buttons ask again. */
 export function forgetDecisions(): void {
   known = new Map();
+  decisions.turn += 1;
 }
 
 /** The request that moves a virtual cluster to a project. */

@@ -1,4 +1,5 @@
 // One object on the screen. A watch of its metadata says when to read it again, so that no value of a secret travels.
+import { forgetDecisions } from './access';
 import { METADATA_LIST_TYPE, METADATA_TYPE, get, reportUnauthorized, withQuery } from './api';
 import { failureOf, type Failure } from './failure';
 import { isTemporary, waitFor } from './retry';
@@ -11,6 +12,12 @@ interface Target {
   /** The collection that is watched, and the name in it. */
   collection: string;
   name: string;
+}
+
+/** The part of an object that gives permissions on it, as a text to compare. */
+function rulesOf(object: { metadata?: ObjectMeta; spec?: unknown }): string {
+  const { access, owner, members } = (object.spec ?? {}) as Record<string, unknown>;
+  return JSON.stringify([access, owner, members]);
 }
 
 /** `later`: the object on the screen is an old one, and reading it may succeed later. */
@@ -56,7 +63,10 @@ export class LiveObject<T extends { metadata?: ObjectMeta }> {
     const { signal } = this.#stop;
     if (!this.#target) return 'failed';
     try {
-      this.value = await get<T>(this.#target.read, { signal, background });
+      const value = await get<T>(this.#target.read, { signal, background });
+      // Another writer may have given or taken permissions.
+      if (this.value && rulesOf(this.value) !== rulesOf(value)) forgetDecisions();
+      this.value = value;
       this.failure = undefined;
       return 'loaded';
     } catch (cause) {

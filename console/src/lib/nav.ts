@@ -2,11 +2,14 @@
 import type { IconName } from '../components/Icon.svelte';
 import { texts } from '../texts';
 
-export type Path = Exclude<keyof typeof texts.nav, 'label' | 'menu' | 'groups'>;
+export type Path = Exclude<keyof typeof texts.nav, 'label' | 'menu' | 'groups' | 'rest'>;
+
+/** A page and its icon. */
+export type Link = [Path, IconName];
 
 interface Group {
   title: string;
-  links: [Path, IconName][];
+  links: Link[];
 }
 
 const { secrets, work, access, people, identity } = texts.nav.groups;

@@ -11,6 +11,8 @@ export interface Row {
   uid: string;
   version: number;
   created: string;
+  /** When a manager of fields last changed the object; the creation if the server does not say. */
+  changed: string;
   /** Whether the object waits for its deletion. */
   ending: boolean;
   cells: Cell[];
@@ -38,10 +40,11 @@ interface RowMetadata {
   resourceVersion?: string;
   creationTimestamp?: string;
   deletionTimestamp?: string;
+  managedFields?: { time?: string }[];
 }
 
 export interface View {
-  /** The name of the column to sort by; empty for the server's order. */
+  /** The name of the column to sort by, or `Changed` for the last write; empty for the server's order. */
   sort: string;
   descending: boolean;
   /** Each word must occur in a cell, in upper or lower case. */
@@ -75,11 +78,17 @@ export function rowsOf(table: Table): Row[] {
         uid: metadata.uid ?? '',
         version: Number(metadata.resourceVersion ?? 0),
         created: metadata.creationTimestamp ?? '',
+        changed: lastChange(metadata),
         ending: metadata.deletionTimestamp !== undefined,
         cells,
       },
     ];
   });
+}
+
+/** The times of the server have one form, so that they are ordered as texts. */
+function lastChange({ managedFields = [], creationTimestamp = '' }: RowMetadata): string {
+  return managedFields.reduce((latest, { time = '' }) => (time > latest ? time : latest), creationTimestamp);
 }
 
 export function columnsOf(table: Table): Column[] {
@@ -189,6 +198,8 @@ export class RowStore {
 
   #comparison(sort: string): (a: Row, b: Row) => number {
     if (sort === 'Age') return (a, b) => (a.created < b.created ? 1 : a.created > b.created ? -1 : 0);
+    // A later write of any object has a greater version.
+    if (sort === 'Changed') return (a, b) => a.version - b.version;
     if (sort === 'Namespace') return (a, b) => collator.compare(a.namespace, b.namespace);
     const at = this.columns.findIndex((column) => column.name === sort);
     // As an age: the latest use comes first, whether the server sends times or durations.

@@ -1,4 +1,5 @@
 // Rules of scopes, and sources of permissions, in words.
+import { sourceOf } from './source';
 import type { Scope } from './types';
 import { pageTexts } from '../texts-pages';
 
@@ -43,14 +44,27 @@ export function describeRule(rule: Rule): string {
   return parts.join(', ');
 }
 
-/** The source of a permission in words; the text of the server if it is of an unknown form. `rules` are the names of the object's access rules. */
-export function describeSource(via: string, rules: string[]): string {
-  const access = /"platform:access:[^"]*:(\d+)(?:\/[^"]*)?"/.exec(via);
-  if (access) return words.accessRule(rules[Number(access[1])] || String(Number(access[1]) + 1));
-  if (via === 'ownership of the object') return words.owner;
-  const member = /^membership in (\S+)$/.exec(via);
-  if (member) return words.member(member[1] ?? '');
-  const role = /^(ClusterRole|Role)Binding "[^"]*" of (?:Cluster)?Role "([^"]*)" to (User|Group|ServiceAccount) "([^"]*)"/.exec(via);
-  return role ? words.role(role[2] ?? '', role[4] ?? '') : via;
+/** A user, team or group as `sourceOf` names it, in words. */
+function subjectInWords(subject: string): string {
+  const [kind, ...rest] = subject.split('/');
+  const name = rest.join('/');
+  if (subject === 'user/*') return words.everyUser;
+  return kind === 'group' ? name : `${kind} ${name}`;
+}
+
+/**
+ * The source of a permission in words; the text of the server if it is of an unknown form. `rules` are the names of the
+ * object's access rules, which the caller owns or not.
+ */
+export function describeSource(via: string, rules: string[], isOwn = false): string {
+  const source = sourceOf(via);
+  if (source.by === 'owner') return words.owner;
+  if (source.rule !== undefined) return words.accessRule(rules[source.rule] || String(source.rule + 1), isOwn);
+  const group = /^membership in (\S+)$/.exec(via)?.[1];
+  if (group) return words.member(`group ${group}`);
+  const role = /Binding "[^"]*" of (?:Cluster)?Role "([^"]*)"/.exec(via)?.[1];
+  if (!role) return via;
+  if (source.by === 'member') return source.to.startsWith('team/') ? words.member(subjectInWords(source.to)) : words.member('project');
+  return words.role(role, subjectInWords(source.to));
 }
 

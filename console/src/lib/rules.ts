@@ -5,7 +5,7 @@ import type { Access, ReviewedSubject } from './types';
 export const RIGHTS: { id: string; verbs: string[] }[] = [
   { id: 'read', verbs: ['get', 'list', 'watch'] },
   { id: 'change', verbs: ['get', 'list', 'watch', 'update', 'patch'] },
-  { id: 'use', verbs: ['use'] },
+  { id: 'use', verbs: ['get', 'list', 'watch', 'use'] },
   { id: 'all', verbs: ['*'] },
 ];
 

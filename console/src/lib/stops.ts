@@ -1,8 +1,8 @@
 // What stops when an access key, its owner or its maker is disabled or deleted.
 import { get, review, withQuery, METADATA_LIST_TYPE } from './api';
 import { isSession, stateOf } from './keys';
-import { ACCESS_KEYS, collectionPath, objectPath, type Kind } from './kinds';
-import type { ObjectMeta, OwnedAccessKey, ResourceAccessReview, ReviewedSubject } from './types';
+import { ACCESS_KEYS, CONNECTORS, TEAMS, USERS, collectionPath, objectPath, type Kind } from './kinds';
+import type { Connector, ObjectMeta, OwnedAccessKey, ResourceAccessReview, ReviewedSubject, TeamMembers, User } from './types';
 
 /** An object that is disabled or deleted. */
 export interface Target {
@@ -22,6 +22,16 @@ export interface Administrators {
   subjects: ReviewedSubject[];
   /** The names of the keys that are sessions. They end by themselves. */
   sessions: Set<string>;
+  /** The logins with single sign-on through which they come back without a key. */
+  logins: Login[];
+}
+
+/** A user with every permission, and an enabled provider at which the user has an identity. */
+export interface Login {
+  user: string;
+  connector: string;
+  /** The teams that give every permission. Empty if the user has it without a team. */
+  teams: string[];
 }
 
 export interface Stops {
@@ -39,6 +49,8 @@ export interface Stops {
 const PAGE = 500;
 /** The keys that are read at most, to count those that stop. */
 const MOST_KEYS = 2000;
+/** The users and teams with every permission whose logins are looked for. */
+const MOST_ADMINISTRATORS = 20;
 
 const nameOf = (key: OwnedAccessKey): string => key.metadata?.name ?? '';
 
@@ -70,8 +82,17 @@ export function stoppingKeys(kind: Kind, targets: Target[], keys: OwnedAccessKey
   return [...found.values()];
 }
 
-/** Whether the keys that stop are all that have every permission. */
-export function isLastWay(kind: Kind, targets: Target[], stopping: Set<string>, { subjects, sessions }: Administrators): boolean {
+/** Whether a login with single sign-on goes on to work, and gives every permission. */
+function isLeft(kind: Kind, targets: Target[], { user, connector, teams }: Login): boolean {
+  const isTarget = (name: string): boolean => targets.some((target) => target.name === name);
+  if (kind.kind === 'User') return !isTarget(user);
+  if (kind.kind === 'Connector') return !isTarget(connector);
+  return kind.kind !== 'Team' || teams.length === 0 || !teams.every(isTarget);
+}
+
+/** Whether the keys that stop are all that have every permission, and no login is left that gives it. */
+export function isLastWay(kind: Kind, targets: Target[], stopping: Set<string>, { subjects, sessions, logins }: Administrators): boolean {
+  if (logins.some((login) => isLeft(kind, targets, login))) return false;
   const named = (type: string) => subjects.filter((subject) => subject.kind === type).map((subject) => subject.name ?? '');
   const keys = named('AccessKey').filter((name) => !sessions.has(name));
   const lost = (name: string): boolean => stopping.has(name);
@@ -108,6 +129,31 @@ async function keysOf(kind: Kind, targets: Target[]): Promise<OwnedAccessKey[] |
   return lists.includes(undefined) ? undefined : lists.flatMap((list) => list?.items ?? []);
 }
 
+/** The logins with single sign-on of users that have every permission; none that the caller may not know. */
+async function readLogins(subjects: ReviewedSubject[]): Promise<Login[]> {
+  const quiet = { background: true };
+  const none = (): undefined => undefined;
+  const list = await get<List<Connector>>(collectionPath(CONNECTORS), quiet).catch(none);
+  const enabled = new Set((list?.items ?? []).filter(({ spec }) => !spec?.disabled).map(({ metadata }) => metadata?.name ?? ''));
+  if (enabled.size === 0) return [];
+  const named = (kind: string) => subjects.filter((subject) => subject.kind === kind).map(({ name = '' }) => name);
+  const teams = named('Team').slice(0, MOST_ADMINISTRATORS);
+  const lists = await Promise.all(teams.map((team) => get<TeamMembers>(`${objectPath(TEAMS, team)}/members`, quiet).catch(none)));
+  const byTeam = new Map<string, string[]>();
+  lists.forEach((members, index) => {
+    for (const { name = '' } of members?.users ?? []) byTeam.set(name, [...(byTeam.get(name) ?? []), teams[index] ?? '']);
+  });
+  const direct = named('User');
+  const users = [...new Set([...direct, ...byTeam.keys()])].slice(0, MOST_ADMINISTRATORS);
+  const found = await Promise.all(users.map((user) => get<User>(objectPath(USERS, user), quiet).catch(none)));
+  return found.flatMap((user) => {
+    const name = user?.metadata?.name ?? '';
+    if (!name || user?.spec?.disabled) return [];
+    const connectors = (user?.spec?.identities ?? []).flatMap(({ connector = '' }) => (enabled.has(connector) ? [connector] : []));
+    return connectors.map((connector) => ({ user: name, connector, teams: direct.includes(name) ? [] : (byTeam.get(name) ?? []) }));
+  });
+}
+
 async function readAdministrators(): Promise<Administrators | undefined> {
   try {
     const every = { verb: '*', group: '*', resource: '*' };
@@ -117,7 +163,8 @@ async function readAdministrators(): Promise<Administrators | undefined> {
       get<List<{ metadata?: ObjectMeta }>>(path, { accept: METADATA_LIST_TYPE, background: true }),
     ]);
     if (answer.status?.complete === false) return undefined;
-    return { subjects: answer.status?.subjects ?? [], sessions: new Set((sessions.items ?? []).map((item) => item.metadata?.name ?? '')) };
+    const subjects = answer.status?.subjects ?? [];
+    return { subjects, sessions: new Set((sessions.items ?? []).map((item) => item.metadata?.name ?? '')), logins: await readLogins(subjects) };
   } catch {
     // The caller may not ask who is an administrator.
     return undefined;

@@ -27,6 +27,8 @@ export type ResourceAccessReview = Schemas['sh.platform.management.v1.ResourceAc
 export type ReviewedSubject = NonNullable<NonNullable<ResourceAccessReview['status']>['subjects']>[number];
 export type Self = Schemas['sh.platform.management.v1.Self'];
 export type VirtualCluster = Schemas['sh.platform.management.v1.VirtualClusterInstance'];
+export type TeamMembers = Schemas['sh.platform.management.v1.TeamMembers'];
+export type ProjectMembers = Schemas['sh.platform.management.v1.ProjectMembers'];
 export type Team = Schemas['sh.platform.management.v1.Team'];
 export type User = Schemas['sh.platform.management.v1.User'];
 export type Connector = Schemas['sh.platform.management.v1.Connector'];
@@ -35,6 +37,12 @@ export type WorkloadIdentity = Schemas['sh.platform.management.v1.WorkloadIdenti
 export type UserIdentity = Schemas['sh.platform.management.v1.UserIdentity'];
 export type UserSSO = Schemas['sh.platform.management.v1.UserSSOStatus'];
 export type EndpointToken = Schemas['sh.platform.management.v1.DirectClusterEndpointToken'];
+
+/** The owner and the access rules of an object, as its spec has them. */
+export interface Ownership {
+  access?: Access[];
+  owner?: { user?: string; team?: string };
+}
 
 /** Any object with metadata. */
 export interface AnyObject {

@@ -106,20 +106,28 @@ class Reader {
 
   /** A text of several lines that keeps its line ends. */
   #literal(line: Line, head: string, indent: number): string {
-    const style = /^\|([-+]?)$/.exec(head);
+    const style = /^\|([1-9]?)([-+]?)$/.exec(head);
     if (!style) throw fault(line, 'a folded text');
+    const [, digit = '', chomping = ''] = style;
     const start = this.#at + 1;
     let end = start;
     while (end < this.#lines.length && ((this.#lines[end]?.text ?? '') === '' || (this.#lines[end]?.indent ?? 0) > indent)) end++;
     this.#at = end;
-    const first = this.#lines.slice(start, end).find(({ text }) => text !== '');
-    const margin = first?.indent ?? 0;
-    const body = this.#raw.slice(start, end).map((raw) => raw.slice(margin));
-    if (this.#lines.slice(start, end).some((each) => each.text !== '' && each.indent < margin)) throw fault(line, 'the indentation is wrong');
-    const text = body.join('\n');
-    if (style[1] === '+') return `${text}\n`;
+    const lines = this.#lines.slice(start, end);
+    const first = lines.find(({ text }) => text !== '');
+    // Other readers disagree about texts of empty lines alone, and about lines of blanks.
+    if (!first) throw fault(line, 'a text without lines');
+    const margin = digit ? indent + Number(digit) : first.indent;
+    if (lines.some((each) => each.text !== '' && each.indent < margin)) throw fault(line, 'the indentation is wrong');
+    const raw = this.#raw.slice(start, end);
+    const blank = raw.findIndex((each, index) => lines[index]?.text === '' && each.length > margin);
+    if (blank >= 0) throw fault(lines[blank] ?? line, 'a line of blanks');
+    // The last line of the document has no line end. If it is empty, it is what follows the last line end.
+    const isLast = end === this.#lines.length;
+    const text = raw.map((each) => each.slice(margin)).join('\n') + (isLast ? '' : '\n');
+    if (chomping === '+') return text;
     const trimmed = text.replace(/\n+$/, '');
-    return style[1] === '-' || trimmed === '' ? trimmed : `${trimmed}\n`;
+    return chomping === '-' || trimmed === text ? trimmed : `${trimmed}\n`;
   }
 }
 
@@ -161,11 +169,26 @@ function plain(line: Line, text: string): unknown {
   if (text === 'true' || text === 'false') return text === 'true';
   if (text === 'null' || text === '~') return null;
   if (AMBIGUOUS.test(text)) throw fault(line, `${text} without quotes`);
-  if (/^-?(0|[1-9]\d{0,15})(\.\d+)?$/.test(text)) return Number(text);
+  if (/^-?\d+(\.\d+)?$/.test(text)) return number(line, text);
   // A version such as 1.2.3 is a text for every reader; a date or 1e3 is not.
   if (NUMBER_LIKE.test(text) && !/^\d+\.\d+\.\d+[\w.-]*$/.test(text) && !/^\d*[a-z][a-z0-9-]*$/i.test(text)) throw fault(line, `${text} without quotes`);
   if (/^\d+e\d+$|^0[xob]/i.test(text)) throw fault(line, `${text} without quotes`);
   return text;
+}
+
+/** The greatest and the least integer that every reader keeps as it is. */
+const MOST = 2n ** 64n - 1n;
+const LEAST = -(2n ** 63n);
+
+/** A number that is written back as the same text. A greater one than a double can hold is a bigint. */
+function number(line: Line, text: string): number | bigint {
+  const value = Number(text);
+  if (String(value) === text && (!Number.isInteger(value) || Number.isSafeInteger(value))) return value;
+  if (/^-?[1-9]\d{0,19}$/.test(text)) {
+    const exact = BigInt(text);
+    if (exact >= LEAST && exact <= MOST) return exact;
+  }
+  throw fault(line, `the number ${text}, which would be written in another way`);
 }
 
 /** A value on one line. */

@@ -18,6 +18,18 @@ USUAL = {"width": 1280, "height": 800}
 # A window of 1280 by 800 at 200 %, and the narrowest one that needs no scrolling in two directions.
 NARROW = [{"width": 640, "height": 400}, {"width": 320, "height": 640}]
 
+# The readers of a secret, in every form that a row has.
+READERS = {
+    "since": "2026-11-30T12:00:00Z", "truncated": True,
+    "readers": [
+        {"via": "Request", "user": "owner", "displayName": "Owner", "accessKey": "key-x7", "accessKeyDisplayName": "laptop",
+         "firstTime": "2026-11-30T12:10:00Z", "lastTime": "2026-11-30T12:20:00Z", "count": 1200},
+        {"via": "Sync", "object": "p-web/db", "user": "owner", "firstTime": "2026-11-30T12:11:00Z", "lastTime": "2026-11-30T12:11:00Z", "count": 1},
+        {"via": "Agent", "object": "east", "firstTime": "2026-11-30T12:12:00Z", "lastTime": "2026-11-30T12:12:00Z", "count": 1},
+        {"via": "Request", "team": "blue", "accessKey": "ci", "firstTime": "2026-11-30T12:13:00Z", "lastTime": "2026-11-30T12:13:00Z", "count": 2},
+    ],
+}
+
 COLOURS = ["color-contrast", "link-in-text-block"]
 LAYOUT = ["target-size", "scrollable-region-focusable", "color-contrast"]
 
@@ -154,7 +166,9 @@ def objects_and_dialogs(bench):
     audit = begin(bench, page)
     button = lambda name, exact=True: page.get_by_role("button", name=name, exact=exact).first.click()
 
+    page.route("**/sharedsecrets/db/readers", lambda route: route.fulfill(json=READERS))
     audit.open("/secrets/platform/db", heading="db")
+    expect(page.get_by_role("table").get_by_text("laptop (key-x7)")).to_be_visible()
     page.get_by_role("button", name="Reveal").first.click()
     expect(page.locator("[data-secret]")).to_be_visible()
     audit.state("a revealed value")
@@ -164,16 +178,16 @@ def objects_and_dialogs(bench):
     audit.dialog("remove entry", lambda: button("Remove"))
     audit.dialog("delete", lambda: button("Delete"))
     audit.open("/secrets/platform/db?tab=access", heading="db")
-    expect(page.get_by_text("owner").first).to_be_visible()
-    button("Edit rules")
-    page.get_by_role("button", name="Remove reader").click()
-    page.get_by_role("combobox", name="Permission").first.select_option("custom")
-    page.get_by_role("combobox", name="Users").first.fill("nobody")
-    page.keyboard.press("Enter")
-    expect(page.get_by_text("Gains")).to_be_visible()
-    audit.state("the rules editor")
-    # The browser asks before changes are left, in a dialog of its own.
-    button("Cancel")
+    expect(page.get_by_text("owner", exact=True).first).to_be_visible()
+
+    def shared(dialog):
+        dialog.get_by_role("combobox", name="Permission of reader").select_option("custom")
+        dialog.get_by_role("combobox", name="With").fill("nobody")
+        page.keyboard.press("Enter")
+        expect(dialog.get_by_role("status")).to_contain_text("nobody can read")
+        expect(dialog.get_by_role("status")).to_contain_text("reader can no longer")
+
+    audit.dialog("share", lambda: button("Share"), shared)
     audit.open("/secrets/platform/db?tab=yaml", heading="db")
     audit.open("/secrets/platform/db?tab=events", heading="db")
     audit.open("/projectsecrets/p-web/tls", heading="tls")

@@ -20,7 +20,7 @@ def requests_of(page, label):
         "Delete": [("DELETE", whole, None)],
         "YAML": [("PUT", whole, ...)],
         # Every object has a rule. A new one needs a permission on its subject, too.
-        "Edit rules": patch({"access": []}),
+        "Share": patch({"access": []}),
     }
     secret = {
         "Reveal": [("GET", f"{whole}/entry?name={ENTRY[name]}", None)] if name in ENTRY else [],

@@ -87,6 +87,12 @@ async fn stopped_work() {
     browser::check(&Server::start().await, "stops.py").await;
 }
 
+/// A developer who shares a secret, and a security officer who asks who can read it.
+#[tokio::test]
+async fn daily_work() {
+    browser::check(&Server::start().await, "daily.py").await;
+}
+
 /// The scope editor and the migration wizard: their previews match the later results.
 #[tokio::test]
 async fn previews() {
