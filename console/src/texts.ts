@@ -19,6 +19,7 @@ export const texts = {
     '/clusters': 'Clusters',
     '/users': 'Users',
     '/teams': 'Teams',
+    '/roles': 'Roles',
     '/connectors': 'Connectors',
     '/trustedissuers': 'Trusted issuers',
     '/workloadidentities': 'Workload identities',

@@ -108,7 +108,8 @@ async function keysOf(kind: Kind, targets: Target[]): Promise<OwnedAccessKey[] |
   return lists.includes(undefined) ? undefined : lists.flatMap((list) => list?.items ?? []);
 }
 
-async function readAdministrators(): Promise<Administrators | undefined> {
+/** Who has every permission; undefined if the caller may not ask. */
+export async function readAdministrators(): Promise<Administrators | undefined> {
   try {
     const every = { verb: '*', group: '*', resource: '*' };
     const path = withQuery(collectionPath(ACCESS_KEYS), { labelSelector: 'platform.sh/session' });
