@@ -191,6 +191,7 @@ export const texts = {
     SharedSecret: 'New secret',
     ProjectSecret: 'New secret',
     OwnedAccessKey: 'New key',
+    Cluster: 'Connect a cluster',
     Project: 'New project',
     User: 'New user',
     Team: 'New team',
