@@ -1,4 +1,7 @@
-//! The web console in a real browser. The checks are scripts of `tests/python/console`: one file for each group.
+//! The web console in a real browser. The checks are scripts of `tests/python/console`: one file for each group. The
+//! commands that it shows are in `commands.rs`.
+
+mod commands;
 
 use postern_tests::connectors::check_secrecy;
 use postern_tests::{Home, NanoIdp, Server, Setup, browser};
