@@ -25,9 +25,27 @@ function noteBundled(): Plugin {
   };
 }
 
-/** Small modules that most pages need. In one file, they are smaller than in files of their own. */
-const SHARED =
-  /lib\/(creating|external-url|failure|key-columns|key-value|keys|live-list|live-table|people|row-store|source|toasts|writes)\b|components\/(ActionButton|Create|Empty|EndText|EventTable|LiveBadge|NamespaceChooser|StatusBadge)/;
+/** The modules of the first load that more than one of its pages needs. In one file, they are smaller than in files of their own. */
+const SHARED_LIB =
+  'access|api|clock|creating|external-url|failure|focus|format|key-columns|keys|kinds|live-list|live-table|namespaces|nav|parts|people|retry|route|row-store|session|shortcuts|source|table-engine|theme|toasts|watch|user-agent|writes';
+const SHARED_COMPONENTS = 'ActionButton|Breakable|Command|Create|Dialog|Empty|EndText|ErrorView|EventTable|Icon|ListCard|LiveBadge|NamespaceChooser|PageHead|Reason|SafeLink|StatusBadge';
+const SHARED = new RegExp(`node_modules|src/(texts\\.ts|lib/(${SHARED_LIB})|components/(${SHARED_COMPONENTS})\\.)`);
+
+/** What most pages of objects need. */
+const DETAIL_COMPONENTS =
+  'Detail|Facts|Conditions|DeleteDialog|ConfirmDialog|Consequences|EnableButton|SameCommand|YamlTab|EventsTab|Conflicts|Diff|YamlEditor|AccessTab|WhoCan|RulesCard|Share|ShareDialog|Readers|NameList|SecretOnce|KeyTable|Members|RuleList';
+const DETAILS = new RegExp(`src/(components/(${DETAIL_COMPONENTS})\\.|texts-(objects|pages|secret|share|stops)|lib/(command|known-people|other-ways|readers|scope|shares|sources|value-age|rules|rule-words|stops|live-object|yaml))`);
+
+/** The pages of an administrator: people, roles and clusters. */
+const PEOPLE =
+  /src\/(pages\/(Roles|PersonPage|ClusterPage)|components\/(Grant|Revoke|RolesOf|Reach|InstallAgent|TeamGroups|SignOn)|forms\/(NewCluster|NewNamed)|lib\/(roles|role-places|lacking|reach|agents)|texts-(clusters|identity|roles))/;
+
+/** A module is in the first group that names it. */
+const GROUPS = [
+  { name: 'shared', test: SHARED, priority: 3 },
+  { name: 'details', test: DETAILS, priority: 2 },
+  { name: 'people', test: PEOPLE, priority: 1 },
+];
 
 export default defineConfig({
   base: '/ui/',
@@ -40,7 +58,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
     manifest: true,
-    rolldownOptions: { output: { codeSplitting: { groups: [{ name: 'shared', test: SHARED }] } } },
+    rolldownOptions: { output: { codeSplitting: { groups: GROUPS } } },
   },
   worker: { format: 'es', plugins: () => [noteBundled()] },
   test: { include: ['test/**/*.test.ts'], environment: 'node' },

@@ -29,6 +29,8 @@ export class LiveObject<T extends { metadata?: ObjectMeta }> {
   state: WatchState = $state('connecting');
   /** Whether the object was deleted while it was on the screen. */
   isGone = $state(false);
+  /** The path that is read. */
+  path = $state('');
 
   #target: Target | undefined;
   #endWatch: () => void = () => {};
@@ -42,6 +44,7 @@ export class LiveObject<T extends { metadata?: ObjectMeta }> {
       this.failure = undefined;
     }
     this.#target = target;
+    this.path = target.read;
     this.isGone = false;
     this.#stop = new AbortController();
     void this.#start(false);

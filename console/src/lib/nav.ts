@@ -19,7 +19,7 @@ export const GROUPS: Group[] = [
   { title: secrets, links: [['/secrets', 'secret'], ['/projectsecrets', 'lock']] },
   { title: work, links: [['/projects', 'project'], ['/virtualclusters', 'vcluster'], ['/spaces', 'space'], ['/clusters', 'cluster']] },
   { title: access, links: [['/keys', 'key'], ['/endpoint-tokens', 'token'], ['/why', 'why'], ['/sessions', 'session']] },
-  { title: people, links: [['/users', 'user'], ['/teams', 'team']] },
+  { title: people, links: [['/users', 'user'], ['/teams', 'team'], ['/roles', 'role']] },
   { title: identity, links: [['/connectors', 'connector'], ['/trustedissuers', 'issuer'], ['/workloadidentities', 'workload']] },
 ];
 

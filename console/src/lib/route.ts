@@ -5,15 +5,16 @@ import { kindOfRoute, type Kind } from './kinds';
 export const BASE = '/ui';
 
 export type Page =
-  | { name: 'overview' | 'login' | 'tokens' | 'why' | 'sessions' | 'consent' | 'missing' }
+  | { name: 'overview' | 'login' | 'tokens' | 'why' | 'roles' | 'sessions' | 'consent' | 'missing' }
   | { name: 'list'; kind: Kind }
   | { name: 'detail'; kind: Kind; namespace: string | undefined; object: string };
 
-const SINGLE: Record<string, 'overview' | 'login' | 'tokens' | 'why' | 'sessions' | 'consent'> = {
+const SINGLE: Record<string, 'overview' | 'login' | 'tokens' | 'why' | 'roles' | 'sessions' | 'consent'> = {
   '/': 'overview',
   '/login': 'login',
   '/endpoint-tokens': 'tokens',
   '/why': 'why',
+  '/roles': 'roles',
   '/sessions': 'sessions',
   '/authorize': 'consent',
   '/device': 'consent',

@@ -1,6 +1,6 @@
 // Rules of scopes, and sources of permissions, in words.
 import { sourceOf } from './source';
-import type { Scope } from './types';
+import type { PolicyRule, Scope } from './types';
 import { pageTexts } from '../texts-pages';
 
 type Rule = NonNullable<Scope['rules']>[number];
@@ -42,6 +42,11 @@ export function describeRule(rule: Rule): string {
   const targets = (rule.requestTargets ?? []).map((target) => words.targets[target] ?? target);
   if (targets.length > 0) parts.push(words.all(targets));
   return parts.join(', ');
+}
+
+/** A rule of a role as one sentence. */
+export function describePolicy({ verbs, apiGroups = [], resources = [], resourceNames = [], nonResourceURLs = [] }: PolicyRule): string {
+  return describeRule({ verbs, nonResourceURLs, resources: apiGroups.map((group) => ({ group, resources, resourceNames })) });
 }
 
 /** A user, team or group as `sourceOf` names it, in words. */

@@ -5,26 +5,60 @@ import { collectionPath, objectPath, type Kind } from './kinds';
 import { externalUrl } from './external-url';
 import type { AnyObject, ConsoleLoginCode } from './types';
 
-/** Changes fields of an object. The answer has its metadata alone, so that it brings no values back. */
+/** A request as data: a page sends it, and shows the command that does the same. */
+export interface ApiRequest {
+  method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
+  path: string;
+  body?: unknown;
+  contentType?: string;
+}
+
+/** The request that changes fields of an object. */
+export function patchOf(kind: Kind, name: string, namespace: string | undefined, body: unknown): ApiRequest {
+  return { method: 'PATCH', path: objectPath(kind, name, namespace), body, contentType: MERGE_PATCH };
+}
+
+/** The request that creates an object. */
+export function createOf(kind: Kind, object: Omit<AnyObject, 'apiVersion' | 'kind'>): ApiRequest {
+  const body = { apiVersion: `${kind.group}/v1`, kind: kind.kind, ...object };
+  return { method: 'POST', path: collectionPath(kind, object.metadata?.namespace), body };
+}
+
+/** The request that asks for a review of the platform's own group. */
+export function reviewOf(plural: string, kind: string, spec: unknown): ApiRequest {
+  return { method: 'POST', path: `${GROUP_PATH}/${plural}`, body: { apiVersion: 'management.platform.sh/v1', kind, spec } };
+}
+
+/** The request that deletes the object with this uid, and no later one of the same name. */
+export function removeOf(kind: Kind, name: string, namespace: string | undefined, uid: string | undefined): ApiRequest {
+  return { method: 'DELETE', path: objectPath(kind, name, namespace), body: { preconditions: uid ? { uid } : undefined } };
+}
+
+/** Sends a write. The answer has metadata alone, so that it brings no values back. */
+export async function perform({ method, path, body, contentType }: ApiRequest, dryRun = false): Promise<void> {
+  const target = withQuery(path, { dryRun: dryRun ? 'All' : undefined });
+  await send(method, target, { body, background: dryRun, ...(contentType ? { contentType } : {}), ...(method === 'DELETE' ? {} : { accept: METADATA_TYPE }) });
+  if (!dryRun) forgetDecisions();
+}
+
+/** Changes fields of an object. */
 export async function patch(kind: Kind, name: string, namespace: string | undefined, body: unknown, dryRun = false): Promise<void> {
-  const path = withQuery(objectPath(kind, name, namespace), { dryRun: dryRun ? 'All' : undefined });
-  await send('PATCH', path, { body, contentType: MERGE_PATCH, accept: METADATA_TYPE });
+  const { path, contentType = '' } = patchOf(kind, name, namespace, body);
+  await send('PATCH', withQuery(path, { dryRun: dryRun ? 'All' : undefined }), { body, contentType, accept: METADATA_TYPE });
   if (!dryRun) forgetDecisions();
 }
 
 /** Creates an object, and returns it. */
 export async function create<T extends AnyObject>(kind: Kind, object: Omit<T, 'apiVersion' | 'kind'>, accept?: string): Promise<T> {
-  const namespace = (object as AnyObject).metadata?.namespace;
-  const body = { apiVersion: `${kind.group}/v1`, kind: kind.kind, ...object };
-  const created = await json<T>('POST', collectionPath(kind, namespace), { body, ...(accept ? { accept } : {}) });
+  const { path, body } = createOf(kind, object as AnyObject);
+  const created = await json<T>('POST', path, { body, ...(accept ? { accept } : {}) });
   forgetDecisions();
   return created;
 }
 
 /** Deletes the object with this uid, and no later one of the same name. */
 export async function remove(kind: Kind, name: string, namespace: string | undefined, uid: string | undefined): Promise<void> {
-  await send('DELETE', objectPath(kind, name, namespace), { body: { preconditions: uid ? { uid } : undefined } });
-  forgetDecisions();
+  await perform(removeOf(kind, name, namespace, uid));
 }
 
 /** Moves a virtual cluster to a project, or checks whether that would work. */

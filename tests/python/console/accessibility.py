@@ -209,6 +209,7 @@ def objects_and_dialogs(bench):
     audit.dialog("migration wizard", lambda: button("Move to a project"), checked)
     audit.open("/spaces/p-web/dev", heading="dev")
     audit.open("/clusters/east", heading="east")
+    audit.dialog("a new key for an agent", lambda: button("New key"))
     audit.open("/users/owner", heading="owner")
     counted = lambda dialog: expect(dialog.get_by_text("stop at once")).to_be_visible()
     audit.dialog("disable by name", lambda: button("Disable"), counted)
@@ -216,7 +217,32 @@ def objects_and_dialogs(bench):
     last = lambda dialog: expect(dialog.get_by_text("This is the last way in")).to_be_visible()
     audit.dialog("disable the last administrator", lambda: button("Disable"), last)
     audit.open("/teams/blue", heading="blue")
+    audit.open("/users/reader?tab=reach", heading="reader")
+    button("Find out")
+    expect(page.get_by_text("of 1 objects")).to_be_visible()
+    audit.state("what a user reaches")
+    roles(bench, page, audit, button)
     audit.done()
+
+
+def roles(bench, page, audit, button):
+    """The page of roles with its two dialogs."""
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "platform-viewer"}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "platform:team:blue"}
+    bench.ok("POST", "/kubernetes/management/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+             {"metadata": {"name": "blue"}, "roleRef": reference, "subjects": [subject]})
+    bench.go(page, "/roles")
+    expect(page.get_by_role("heading", name="platform-viewer")).to_be_visible()
+    audit.open("/roles", heading="Roles")
+
+    def chosen(dialog):
+        dialog.get_by_role("combobox", name="Role").select_option("ClusterRole//platform-viewer")
+        dialog.get_by_role("combobox", name="User or team").fill("user/nobody")
+        expect(dialog.get_by_text("The server accepts this")).to_be_visible()
+
+    audit.dialog("grant a role", lambda: button("Grant a role"), chosen)
+    kept = lambda dialog: expect(dialog.get_by_text("The team has 1 user")).to_be_visible()
+    audit.dialog("take a role away", lambda: page.get_by_role("button", name="Take away platform-viewer: team/blue").click(), kept)
 
 
 def forms_and_overlays(bench):
@@ -255,6 +281,14 @@ def forms_and_overlays(bench):
     audit.dialog("new key with a scope", new, scoped)
     to("/projects", "Projects")
     audit.dialog("new project", new)
+    to("/clusters", "Clusters")
+    audit.dialog("connect a cluster", new)
+    new()
+    page.get_by_role("dialog").get_by_label("Name", exact=False).first.fill("west")
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-secret]")).to_contain_text("pst_")
+    audit.state("the line that connects a cluster")
+    page.get_by_role("button", name="Open the cluster").click()
     audit.dialog("help", lambda: page.keyboard.press("?"))
     audit.dialog("palette", lambda: page.keyboard.press("Control+k"), lambda dialog: dialog.get_by_role("combobox").fill("s"))
     page.get_by_role("button", name="Account").click()

@@ -37,14 +37,23 @@ def requests_of(page, label):
         },
         "project": {"Edit": patch({"members": []}), "Edit quotas": patch({"quotas": {"project": {"spaceinstances": "7"}}})},
         "instance": {"Move to a project": [("POST", f"{API}/projects/shop/migratevirtualclusterinstance", MOVE)]},
-        "user": {"Disable": patch({"disabled": True}), "Invite": [("POST", f"{whole}/logincode", {})]},
-        "team": {"Edit": patch({"users": []})},
-        "cluster": {},
+        # The form asks about the role and the place. The one role that can be taken away is that of a member of a project.
+        "user": {"Disable": patch({"disabled": True}), "Invite": [("POST", f"{whole}/logincode", {})], "Grant a role": [],
+                 "Take away": [("PATCH", f"{API}/projects/{MEMBER_OF.get(name)}", {"spec": {"members": []}})]},
+        "team": {"Edit": patch({"users": []}), "Grant a role": []},
+        "cluster": {"New key": [("POST", f"{RBAC}/clusterrolebindings", AGENT_BINDING), ("POST", f"{API}/ownedaccesskeys", AGENT_KEY)]},
     }[kind]
     return {**common, **own}[label]
 
 
 ENTRY = {"db": "user", "tls": "cert"}
+MEMBER_OF = {"owner": "shop"}
+RBAC = "/kubernetes/management/apis/rbac.authorization.k8s.io/v1"
+AGENT_BINDING = {
+    "metadata": {"name": "agent-east"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "platform-agent"},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "agent:east"}],
+}
+AGENT_KEY = {"metadata": {"name": "agent-east"}, "spec": {"subject": "agent:east", "scope": {}}}
 MOVE = {
     "apiVersion": "management.platform.sh/v1", "kind": "ProjectMigrateVirtualClusterInstance",
     "sourceVirtualClusterInstance": {"name": "ci", "namespace": "p-web"},
@@ -71,8 +80,6 @@ WORKLOAD = {
     "match": [{"claim": "repository_id", "values": ["4711"]}, {"claim": "ref", "values": ["refs/heads/main"]}],
 }
 
-RBAC = "/kubernetes/management/apis/rbac.authorization.k8s.io/v1"
-
 # Lists: the route, the title, the collection that its button creates in, and the body of the create.
 LISTS = [
     ("/secrets", "Shared secrets", "namespaces/HOME/sharedsecrets", {"spec": {"data": {"a": "Yg=="}}}),
@@ -80,6 +87,7 @@ LISTS = [
     ("/projectsecrets?ns=p-shop", "Project secrets", "namespaces/p-shop/projectsecrets", {"spec": {"data": {"a": "Yg=="}}}),
     ("/keys", "Access keys", "ownedaccesskeys", {"spec": {"scope": {}}}),
     ("/projects", "Projects", "projects", {"spec": {}}),
+    ("/clusters", "Clusters", "clusters", {"spec": {}}),
     ("/users", "Users", "users", {"spec": {}}),
     ("/teams", "Teams", "teams", {"spec": {}}),
     ("/trustedissuers", "Trusted issuers", "trustedissuers", {"spec": {"type": "GitHubActions"}}),

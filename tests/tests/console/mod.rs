@@ -1,7 +1,11 @@
-//! The web console in a real browser. The checks are scripts of `tests/python/console`: one file for each group.
+//! The web console in a real browser. The checks are scripts of `tests/python/console`: one file for each group. The
+//! commands that it shows are in `commands.rs`.
+
+mod commands;
 
 use postern_tests::connectors::check_secrecy;
-use postern_tests::{Home, NanoIdp, Server, Setup, browser};
+use postern_tests::{Home, NanoIdp, Server, Setup, binary, browser};
+use serde_json::json;
 
 /// The types that the console is written with.
 #[tokio::test]
@@ -25,6 +29,15 @@ async fn cross_site_requests() {
 #[tokio::test]
 async fn invitations() {
     browser::check(&Server::start().await, "invite.py").await;
+}
+
+/// The first hour of an administrator: a user with a role, a cluster with its agent, and a pipeline.
+#[tokio::test]
+async fn first_hour() {
+    let server = start_with_local_upstreams().await;
+    let kubeconfig = server.home().kubeconfig();
+    let more = json!({ "postern": binary::path(), "kubeconfig": kubeconfig });
+    browser::check_with(&server, "first_hour.py", &more).await;
 }
 
 /// The pages that ask about a login of the command line.
@@ -137,15 +150,15 @@ async fn idle_session() {
     browser::check(&server, "idle.py").await;
 }
 
-/// A server that may reach providers on loopback.
-async fn start_with_sso() -> Server {
+/// A server that may reach providers and clusters on loopback.
+async fn start_with_local_upstreams() -> Server {
     Setup::on(&Home::new()).argument("--allow-local-upstreams").start().await
 }
 
 /// Logins at a real identity provider.
 #[tokio::test]
 async fn single_sign_on() {
-    let server = start_with_sso().await;
+    let server = start_with_local_upstreams().await;
     let Some(provider) = NanoIdp::start(&server).await else { return };
     provider.make_connector(&server).await;
     browser::check_with(&server, "sso.py", &provider.script_config()).await;
@@ -155,7 +168,7 @@ async fn single_sign_on() {
 /// Logins of the command line at a real identity provider, with a browser on the same machine and on another one.
 #[tokio::test]
 async fn single_sign_on_of_the_command_line() {
-    let server = start_with_sso().await;
+    let server = start_with_local_upstreams().await;
     let Some(provider) = NanoIdp::start(&server).await else { return };
     provider.make_connector(&server).await;
     browser::check_command_line(&server, provider.script_config()).await;

@@ -1,0 +1,80 @@
+// The agent of a cluster: its binding, its access key, and the line that installs it. `postern create cluster` makes the
+// same objects.
+import { ApiError } from './api';
+import { shellWord } from './format';
+import { newKeyValue } from './key-value';
+import { ACCESS_KEYS, CLUSTERS } from './kinds';
+import { RBAC, RBAC_GROUP } from './roles';
+import type { ObjectMeta, OwnedAccessKey } from './types';
+import { create, createOf, patchOf, perform, type ApiRequest } from './writes';
+
+const GROUP = 'management.platform.sh';
+
+/** Where the name and uid of the cluster are written. */
+function metadataOf({ name = '', uid = '' }: ObjectMeta): ObjectMeta {
+  return { name: `agent-${name}`, ownerReferences: [{ apiVersion: `${GROUP}/v1`, kind: 'Cluster', name, uid }] };
+}
+
+/** The request that binds the role of agents. The role is for all clusters, and the scope of the key leaves this one. */
+export function bindingOfAgent(cluster: ObjectMeta): ApiRequest {
+  const body = {
+    apiVersion: `${RBAC_GROUP}/v1`,
+    kind: 'ClusterRoleBinding',
+    metadata: metadataOf(cluster),
+    roleRef: { apiGroup: RBAC_GROUP, kind: 'ClusterRole', name: 'platform-agent' },
+    subjects: [{ apiGroup: RBAC_GROUP, kind: 'User', name: `agent:${cluster.name}` }],
+  };
+  return { method: 'POST', path: `${RBAC}/clusterrolebindings`, body };
+}
+
+/** The access key of the agent, without its value. */
+export function keyOfAgent(cluster: ObjectMeta): OwnedAccessKey {
+  const name = cluster.name ?? '';
+  const rule = (verbs: string[], resources: string[]) => ({
+    verbs,
+    resources: [{ group: GROUP, resources, resourceNames: [name] }],
+    requestTargets: ['Management' as const],
+  });
+  const rules = [
+    rule(['get', 'patch'], ['clusters', 'clusters/agentconfig', 'clusters/status']),
+    rule(['watch'], ['clusters/agentconfig']),
+    rule(['create'], ['clusters/auditevents', 'clusters/endpoint']),
+    rule(['connect'], ['clusters/tunnel']),
+  ];
+  return { metadata: metadataOf(cluster), spec: { displayName: `The agent of the cluster ${name}`, subject: `agent:${name}`, scope: { rules } } };
+}
+
+const isCode = (cause: unknown, code: number): boolean => cause instanceof ApiError && cause.code === code;
+
+/** Gives the agent a new access key, and returns its value. The value of an earlier key stops at once. */
+export async function newAgentKey(cluster: ObjectMeta): Promise<string> {
+  try {
+    await perform(bindingOfAgent(cluster));
+  } catch (cause) {
+    if (!isCode(cause, 409)) throw cause;
+  }
+  try {
+    const made = await create<OwnedAccessKey & { spec?: Record<string, unknown> }>(ACCESS_KEYS, keyOfAgent(cluster) as OwnedAccessKey & { spec?: Record<string, unknown> });
+    return String(made.spec?.key ?? '');
+  } catch (cause) {
+    if (!isCode(cause, 409)) throw cause;
+  }
+  // The key is there. Nobody can read its value, so it gets a new one.
+  const value = newKeyValue();
+  await perform(patchOf(ACCESS_KEYS, `agent-${cluster.name}`, undefined, { spec: { key: value } }));
+  return value;
+}
+
+/** The request that creates a cluster with an agent. */
+export function createCluster(name: string, displayName: string): ApiRequest {
+  return createOf(CLUSTERS, { metadata: { name }, spec: displayName ? { displayName } : {} });
+}
+
+/** The line that installs the chart of the agent. */
+export function helmLine(cluster: string, url: string, key: string): string {
+  return [
+    'helm install postern-agent deploy/charts/postern-agent --namespace postern-agent --create-namespace',
+    `--set ${shellWord(`cluster=${cluster},server.url=${url}`)} --set-file server.caBundle=CA.pem`,
+    `--set key.value=${key}`,
+  ].join(' ');
+}

@@ -1,0 +1,287 @@
+// Roles, who has them and by which bindings, and the requests that give and take them. `postern grant` and
+// `postern revoke` make the same objects.
+import { ApiError, MANAGEMENT, get, withQuery } from './api';
+import { PROJECTS, TEAMS, USERS, collectionPath, objectPath } from './kinds';
+import type { Administrators } from './stops';
+import type { ObjectMeta, PolicyRule, Project, Team, User } from './types';
+import type { ApiRequest } from './writes';
+
+export const RBAC = `${MANAGEMENT}/apis/rbac.authorization.k8s.io/v1`;
+export const RBAC_GROUP = 'rbac.authorization.k8s.io';
+const JSON_PATCH = 'application/json-patch+json';
+const PAGE = 500;
+/** The objects of each kind that are read at most. */
+export const MOST = 2000;
+/** The groups of every caller with an access key. */
+const EVERYONE = ['platform:user:*', 'platform:authenticated', 'system:authenticated'];
+/** The names of roles that the server makes from access rules and members begin so. Each is about one object. */
+const OF_OBJECTS = /^platform:(access|members):/;
+/** The names of bindings that only the server changes begin so. */
+const OF_SERVER = 'platform:';
+
+export interface RoleRef {
+  kind: string;
+  name: string;
+}
+
+export interface Role extends RoleRef {
+  /** Empty for a ClusterRole. */
+  namespace: string;
+  rules: PolicyRule[];
+}
+
+export interface Subject {
+  kind?: string;
+  name?: string;
+  namespace?: string;
+}
+
+export interface Binding {
+  name: string;
+  /** Empty for one that counts everywhere. */
+  namespace: string;
+  metadata: ObjectMeta;
+  role: RoleRef;
+  subjects: Subject[];
+}
+
+/** One role of one subject in one place. */
+export interface Grant {
+  role: RoleRef;
+  subject: Subject;
+  /** `user/ada`, `team/shop`, or another subject. */
+  who: string;
+  namespace: string;
+  bindings: Binding[];
+}
+
+/** What was read, and the kinds of which the caller may not read all. */
+export interface Roles {
+  roles: Role[];
+  grants: Grant[];
+  /** The plural names of kinds that the caller may not list. */
+  denied: string[];
+  /** The plural names of kinds with more objects than were read. */
+  partial: string[];
+}
+
+interface Item {
+  metadata?: ObjectMeta;
+  rules?: PolicyRule[];
+  roleRef?: RoleRef;
+  subjects?: Subject[];
+}
+
+/** A subject as `postern roles` names it; empty for every user. */
+export function whoOf({ kind, name = '', namespace = '' }: Subject): string {
+  if (kind === 'User') return `subject/${name}`;
+  if (kind !== 'Group') return `serviceaccount/${namespace}/${name}`;
+  if (EVERYONE.includes(name)) return '';
+  const own = /^platform:(user|team):(.+)$/.exec(name);
+  return own ? `${own[1]}/${own[2]}` : `group/${name}`;
+}
+
+export const isMembership = ({ name }: Binding): boolean => name.startsWith('platform:members:');
+export const isOfServer = ({ name }: Binding): boolean => name.startsWith(OF_SERVER);
+
+async function readAll(plural: string): Promise<{ items: Item[]; isWhole: boolean } | undefined> {
+  const items: Item[] = [];
+  let next: string | undefined;
+  try {
+    do {
+      const path = withQuery(`${RBAC}/${plural}`, { limit: PAGE, continue: next });
+      const list: { metadata?: { continue?: string }; items?: Item[] } = await get(path, { background: true });
+      items.push(...(list.items ?? []));
+      next = list.metadata?.continue;
+    } while (next && items.length < MOST);
+  } catch (cause) {
+    if (cause instanceof ApiError && cause.code === 403) return undefined;
+    throw cause;
+  }
+  return { items, isWhole: !next };
+}
+
+/** The roles that a list of bindings gives, each subject and place once. */
+export function grantsOf(bindings: Binding[]): Grant[] {
+  const grants = new Map<string, Grant>();
+  for (const binding of bindings) {
+    for (const subject of binding.subjects) {
+      const { role, namespace } = binding;
+      const key = JSON.stringify([role.kind, role.name, namespace, subject.kind, subject.name, subject.namespace]);
+      const known = grants.get(key) ?? { role: { kind: role.kind, name: role.name }, subject, who: whoOf(subject), namespace, bindings: [] };
+      known.bindings.push(binding);
+      grants.set(key, known);
+    }
+  }
+  return [...grants.values()];
+}
+
+/** All roles and bindings that the caller may read. */
+export async function readRoles(): Promise<Roles> {
+  const kinds = ['clusterroles', 'roles', 'clusterrolebindings', 'rolebindings'];
+  const lists = await Promise.all(kinds.map(readAll));
+  const of = (at: number): Item[] => (lists[at]?.items ?? []).filter((item) => !OF_OBJECTS.test(item.roleRef?.name ?? (item.metadata?.name ?? '')));
+  const roles = [0, 1].flatMap((at) =>
+    of(at).map(({ metadata = {}, rules = [] }) => ({ kind: at ? 'Role' : 'ClusterRole', name: metadata.name ?? '', namespace: metadata.namespace ?? '', rules })),
+  );
+  const bindings = [2, 3].flatMap(of).flatMap(({ metadata = {}, roleRef, subjects = [] }) =>
+    roleRef ? [{ name: metadata.name ?? '', namespace: metadata.namespace ?? '', metadata, role: roleRef, subjects }] : [],
+  );
+  const named = (holds: (list: (typeof lists)[number]) => boolean): string[] => kinds.filter((_, at) => holds(lists[at]));
+  return { roles, grants: grantsOf(bindings), denied: named((list) => !list), partial: named((list) => list?.isWhole === false) };
+}
+
+/** Whether a grant is of a role. A RoleBinding can name a ClusterRole, and then a Role of its namespace can have the same name. */
+export function isOfRole({ role, namespace }: Grant, { kind, name, namespace: place }: Role): boolean {
+  return role.kind === kind && role.name === name && (kind === 'ClusterRole' || namespace === place);
+}
+
+/** The groups of a user or team in access decisions, with those of teams. */
+export interface Identity {
+  /** The name in access decisions. */
+  user: string;
+  own: string;
+  groups: string[];
+  teams: string[];
+}
+
+/** The groups of `user/NAME` or `team/NAME`, as far as the caller may read them. */
+export async function identityOf(who: string): Promise<Identity> {
+  const [type, ...rest] = who.split('/');
+  const name = rest.join('/');
+  const own = `platform:${type}:${name}`;
+  const quiet = { background: true };
+  if (type === 'team') {
+    const team = await get<Team>(objectPath(TEAMS, name), quiet).catch(() => undefined);
+    return { user: own, own, groups: [...EVERYONE, ...(team?.spec?.groups ?? [])], teams: [] };
+  }
+  const [user, teams] = await Promise.all([
+    get<User>(objectPath(USERS, name), quiet).catch(() => undefined),
+    get<{ items?: Team[] }>(collectionPath(TEAMS), quiet).catch(() => ({ items: [] })),
+  ]);
+  const sso = (user?.status?.sso ?? []).flatMap((each) => each.groups ?? []);
+  const mine = (teams.items ?? []).filter(({ spec }) => spec?.users?.includes(name) || spec?.ssoGroups?.some((group) => sso.includes(group)));
+  return {
+    user: user?.spec?.subject || name,
+    own,
+    groups: [...EVERYONE, ...mine.flatMap(({ metadata, spec }) => [`platform:team:${metadata?.name}`, ...(spec?.groups ?? [])]), ...(user?.spec?.groups ?? []), ...sso],
+    teams: mine.map(({ metadata }) => metadata?.name ?? ''),
+  };
+}
+
+export function isDirect({ user, own }: Identity, { kind, name = '' }: Subject): boolean {
+  return kind === 'User' ? name === user : kind === 'Group' && name === own;
+}
+
+/** Whether a subject of a binding includes a user or team. */
+export function includes(identity: Identity, subject: Subject): boolean {
+  return isDirect(identity, subject) || (subject.kind === 'Group' && identity.groups.includes(subject.name ?? ''));
+}
+
+/** The request that gives a role everywhere or in a namespace. */
+export function bindingOf(role: RoleRef, who: string, namespace: string): ApiRequest {
+  const [type = '', ...rest] = who.split('/');
+  const name = `grant:${role.kind === 'Role' ? 'role:' : ''}${role.name}:${type}:${rest.join('/')}`;
+  const body = {
+    apiVersion: `${RBAC_GROUP}/v1`,
+    kind: namespace ? 'RoleBinding' : 'ClusterRoleBinding',
+    metadata: { name },
+    roleRef: { apiGroup: RBAC_GROUP, kind: role.kind, name: role.name },
+    subjects: [{ kind: 'Group', apiGroup: RBAC_GROUP, name: `platform:${type}:${rest.join('/')}` }],
+  };
+  return { method: 'POST', path: bindingsPath(namespace), body };
+}
+
+function bindingsPath(namespace: string): string {
+  return namespace ? `${RBAC}/namespaces/${encodeURIComponent(namespace)}/rolebindings` : `${RBAC}/clusterrolebindings`;
+}
+
+type Member = NonNullable<NonNullable<Project['spec']>['members']>[number];
+
+function projectPatch(project: string, body: unknown): ApiRequest {
+  return { method: 'PATCH', path: objectPath(PROJECTS, project), body, contentType: JSON_PATCH };
+}
+
+/** The request that gives a role to a new member of a project; undefined if the member has it. */
+export function memberOf({ metadata, spec }: Project, role: string, who: string): ApiRequest | undefined {
+  const [type = '', ...rest] = who.split('/');
+  const member = { kind: type === 'team' ? 'Team' : 'User', name: rest.join('/'), clusterRole: role };
+  const members = spec?.members ?? [];
+  if (members.some((each) => isSame(each, member))) return undefined;
+  const step = members.length > 0 ? { op: 'add', path: '/spec/members/-', value: member } : { op: 'add', path: '/spec/members', value: [member] };
+  const unchanged = { op: 'test', path: '/metadata/resourceVersion', value: metadata?.resourceVersion };
+  return projectPatch(metadata?.name ?? '', [unchanged, step]);
+}
+
+const isSame = (a: Member, b: { kind: string; name: string; clusterRole: string }): boolean =>
+  a.kind === b.kind && a.name === b.name && (a.clusterRole || 'platform-project-user') === b.clusterRole;
+
+/** The request that takes a role from a member of a project; undefined if there is no such member. */
+export function noMemberOf({ metadata, spec }: Project, role: string, who: string): ApiRequest | undefined {
+  const [type = '', ...rest] = who.split('/');
+  const at = (spec?.members ?? []).findIndex((each) => isSame(each, { kind: type === 'team' ? 'Team' : 'User', name: rest.join('/'), clusterRole: role }));
+  if (at < 0) return undefined;
+  const path = `/spec/members/${at}`;
+  return projectPatch(metadata?.name ?? '', [{ op: 'test', path, value: spec?.members?.[at] }, { op: 'remove', path }]);
+}
+
+/** The request that takes a subject out of a binding, or deletes a binding that has no other. */
+export function unboundOf({ name, namespace, metadata, role, subjects }: Binding, subject: Subject): ApiRequest {
+  const path = `${bindingsPath(namespace)}/${encodeURIComponent(name)}`;
+  const at = subjects.findIndex((each) => each.kind === subject.kind && each.name === subject.name && each.namespace === subject.namespace);
+  if (subjects.length < 2) return { method: 'DELETE', path, body: { preconditions: { uid: metadata.uid, resourceVersion: metadata.resourceVersion } } };
+  const entry = `/subjects/${at}`;
+  const body = [{ op: 'test', path: '/roleRef', value: role }, { op: 'test', path: entry, value: subjects[at] }, { op: 'remove', path: entry }];
+  return { method: 'PATCH', path, body, contentType: JSON_PATCH };
+}
+
+/** The request that adds a user or team to a binding that has the name of a new one, but not this subject. */
+export function rebindOf(request: ApiRequest): ApiRequest {
+  const { metadata, roleRef, subjects } = request.body as { metadata: { name: string }; roleRef: RoleRef; subjects: Subject[] };
+  const body = [{ op: 'test', path: '/roleRef', value: roleRef }, { op: 'add', path: '/subjects/-', value: subjects[0] }];
+  return { method: 'PATCH', path: `${request.path}/${encodeURIComponent(metadata.name)}`, body, contentType: JSON_PATCH };
+}
+
+/** What a user or team loses of the permission to do everything. */
+export interface Loss {
+  /** Whether the session of this page loses it. */
+  isOwn: boolean;
+  /** Whether no access key keeps it. */
+  isLast: boolean;
+}
+
+/** The owner in the words of the server, such as `an access key of User "ada"`. */
+const ownerIn = (via: string): string => via.replace(/^an access key of (\w+) "(.*)"$/, (_, kind: string, name: string) => `${kind.toLowerCase()}/${name}`);
+
+/** What the bindings of one subject give of every permission, which ends with them. `session` is the name of the key of this page. */
+export async function lossOf(
+  grant: Grant,
+  { subjects, sessions, logins }: Administrators,
+  session: string,
+  identify: (who: string) => Promise<Identity> = identityOf,
+): Promise<Loss> {
+  const to = ` to ${grant.subject.kind} "${grant.subject.name}"`;
+  const isBy = (via: string): boolean => via.includes(to) && grant.bindings.some(({ name, namespace }) => !namespace && via.startsWith(`ClusterRoleBinding "${name}" `));
+  const left = subjects.filter(({ via = [] }) => via.length === 0 || !via.every(isBy));
+  if (left.length === subjects.length) return { isOwn: false, isLast: false };
+  let [isOwn, isAnyLost, isAnyKept] = [false, false, false];
+  for (const { name = '', via = [] } of subjects.filter((one) => one.kind === 'AccessKey')) {
+    const isKept = await keeps(ownerIn(via[0] ?? ''), left, identify);
+    if (!isKept && name === session) isOwn = true;
+    isAnyLost ||= !isKept;
+    // A session is no way in of its own.
+    isAnyKept ||= isKept && !sessions.has(name);
+  }
+  for (const { user } of isAnyKept ? [] : logins) isAnyKept ||= await keeps(`user/${user}`, left, identify);
+  return { isOwn, isLast: isAnyLost && !isAnyKept };
+}
+
+async function keeps(owner: string, left: Administrators['subjects'], identify: (who: string) => Promise<Identity>): Promise<boolean> {
+  if (!/^(user|team)\//.test(owner)) return true;
+  const { groups } = await identify(owner);
+  return left.some(({ kind, name = '' }) => {
+    if (kind === 'Group') return groups.includes(name);
+    if (kind === 'Team') return owner === `team/${name}` || groups.includes(`platform:team:${name}`);
+    return kind === 'User' && owner === `user/${name}`;
+  });
+}

@@ -1,0 +1,76 @@
+// The table of requests and commands. A test of the whole system runs each command, and compares the results
+// (tests/tests/console/commands.rs).
+import { describe, expect, it } from 'vitest';
+import { bindingOfAgent, createCluster, keyOfAgent } from '../src/lib/agents';
+import { commandOf, commandsOf } from '../src/lib/command';
+import { ACCESS_KEYS, SHARED_SECRETS, TEAMS, TRUSTED_ISSUERS, VIRTUAL_CLUSTERS } from '../src/lib/kinds';
+import { bindingOf, memberOf, noMemberOf, unboundOf } from '../src/lib/roles';
+import type { Binding } from '../src/lib/roles';
+import type { Project } from '../src/lib/types';
+import { requestOf } from '../src/lib/why';
+import { createOf, patchOf, type ApiRequest } from '../src/lib/writes';
+import table from './commands.json';
+
+const APIS = '/kubernetes/management/apis';
+const GROUPS: Record<string, string> = { rbac: 'rbac.authorization.k8s.io', authorization: 'authorization.k8s.io' };
+
+/** A request of the table with its whole path. */
+function whole(request: { method: string; path: string; body?: unknown; contentType?: string }): ApiRequest {
+  const [, prefix = '', path = ''] = /^(?:(rbac|authorization):)?(.*)$/.exec(request.path) ?? [];
+  return { ...request, path: `${APIS}/${GROUPS[prefix] ?? 'management.platform.sh'}/v1/${path}` } as ApiRequest;
+}
+
+const row = (name: string): ApiRequest[] => (table.find((each) => each.name === name)?.requests ?? []).map(whole);
+
+it.each(table)('$name', ({ requests, commands }) => expect(commandsOf(requests.map(whole))).toEqual(commands));
+
+describe('the requests of the pages are those of the table', () => {
+  const named = (body: object) => expect.objectContaining({ body: expect.objectContaining(body) });
+
+  it('for roles', () => {
+    const role = { kind: 'ClusterRole', name: 'platform-viewer' };
+    expect([bindingOf(role, 'user/ada', '')]).toEqual(row('a role everywhere'));
+    expect([bindingOf({ kind: 'Role', name: 'makers' }, 'team/shop', 'default')]).toEqual(row('a role in a namespace'));
+    const project = (members: unknown[]): Project => ({ metadata: { name: 'web', resourceVersion: 'VERSION' }, spec: { members } }) as Project;
+    expect([memberOf(project([]), 'platform-project-admin', 'user/ada')]).toEqual(row('the first member of a project'));
+    const ada = { kind: 'User', name: 'ada', clusterRole: 'platform-project-admin' };
+    expect([memberOf(project([ada]), 'platform-viewer', 'team/shop')]).toEqual(row('another member of a project'));
+    expect(memberOf(project([ada]), 'platform-project-admin', 'user/ada')).toBeUndefined();
+    expect([noMemberOf(project([ada]), 'platform-project-admin', 'user/ada')]).toEqual(row('a member who leaves'));
+    expect(noMemberOf(project([]), 'platform-project-admin', 'user/ada')).toBeUndefined();
+    const subjects = ['platform:user:ada', 'platform:team:shop'].map((name) => ({ kind: 'Group', apiGroup: GROUPS.rbac, name }));
+    const binding = { name: 'viewers', namespace: '', metadata: { uid: 'u' }, role: { apiGroup: GROUPS.rbac, ...role }, subjects } as Binding;
+    expect([unboundOf(binding, subjects[1] ?? {})]).toEqual(row('a subject of a binding'));
+    expect(unboundOf({ ...binding, subjects: subjects.slice(0, 1) }, subjects[0] ?? {})).toMatchObject(row('a binding of another name')[0] as object);
+  });
+
+  it('for clusters', () => {
+    expect([createCluster('east', 'East')]).toEqual([named({ metadata: { name: 'east' }, spec: { displayName: 'East' } })]);
+    const cluster = { name: 'east', uid: 'UID' };
+    expect([bindingOfAgent(cluster), createOf(ACCESS_KEYS, keyOfAgent(cluster) as object)]).toEqual(row('the agent of a cluster'));
+  });
+
+  it('for questions', () => {
+    const question = { verb: 'get', kind: SHARED_SECRETS, namespace: '', name: '' };
+    expect([requestOf({ ...question, who: '', namespace: 'default', name: 'db' })]).toEqual(row('a question about the caller'));
+    expect([requestOf({ ...question, who: 'user/ada' })]).toEqual(row('a question about a user'));
+    const virtual = { ...question, who: 'team/shop', kind: VIRTUAL_CLUSTERS, namespace: 'p-web' };
+    expect([requestOf(virtual)]).toEqual(row('a question about a team'));
+    expect([requestOf({ ...question, who: 'key/deploy', kind: TEAMS, name: 'shop' })]).toEqual(row('a question about a key'));
+  });
+});
+
+it('has no command for what postern cannot say', () => {
+  const key = (spec: object) => createOf(ACCESS_KEYS, { metadata: {}, spec: { ...spec } });
+  for (const request of [
+    patchOf(TEAMS, 'shop', undefined, { spec: { users: ['ada'] } }),
+    patchOf(ACCESS_KEYS, 'ci', undefined, { spec: { disabled: true, ttl: 60 } }),
+    patchOf(TRUSTED_ISSUERS, 'github', undefined, { spec: { disabled: true } }),
+    key({ ttl: 60, ttlAfterLastActivity: true }),
+    key({ scope: {} }),
+    key({ scope: { rules: [{ verbs: ['get', 'list', 'watch'] }], projects: [{ project: 'web' }] } }),
+    key({ scope: { rules: [{ verbs: ['delete'] }] } }),
+    { method: 'GET', path: '/auth/methods' } as const,
+  ])
+    expect(commandOf(request)).toBeUndefined();
+});
