@@ -153,6 +153,11 @@ pub fn unique_key(info: &Info, unique_key: &str) -> Arc<str> {
     [&under(UNIQUE_KEYS, info), unique_key].concat().into()
 }
 
+/// Whether a key is that of a count.
+pub(crate) fn is_count(key: &str) -> bool {
+    key.starts_with(COUNTS)
+}
+
 /// The key of the count of the objects of a kind in a project's namespace, or of a group of limits.
 pub(crate) fn count(info: &Info, namespace: &str) -> Arc<str> {
     [&under(COUNTS, info), namespace].concat().into()

@@ -34,8 +34,6 @@ pub async fn create(
     if credential_field(permit.kind()).is_some() {
         registry.servers().check_clock()?;
     }
-    let counts = permit.kind().is_delegated() && !writing.dry_run;
-    let _quota_lock = if counts { Some(registry.quota_lock().await) } else { None };
     // The previous request may have created the user or team that the object names.
     registry.cache().wait_until_current().await?;
     let is_named = !object.metadata.name.is_empty();

@@ -45,6 +45,9 @@ use crate::servers::Servers;
 use crate::signing_keys::TokenPolicy;
 use crate::storage_key;
 
+/// The number of locks that counts share.
+const COUNT_LOCKS: usize = 64;
+
 /// The registry: a store, the cache that follows it, and the settings of writes.
 pub struct Registry {
     store: Arc<dyn Store>,
@@ -58,8 +61,8 @@ pub struct Registry {
     key_uses: KeyUses,
     recent_events: RecentEvents,
     refused_quotas: RefusedQuotas,
-    /// Held while a create counts the objects of an owner and adds one.
-    quota_lock: tokio::sync::Mutex<()>,
+    /// Held while a create counts objects and adds one. Counts share these locks.
+    count_locks: [tokio::sync::Mutex<()>; COUNT_LOCKS],
 }
 
 /// An object as a response has it: encoded, with its resourceVersion. Only functions of the registry that take a
@@ -179,7 +182,7 @@ impl Registry {
             key_uses: KeyUses::default(),
             recent_events: RecentEvents::default(),
             refused_quotas: RefusedQuotas::default(),
-            quota_lock: tokio::sync::Mutex::default(),
+            count_locks: std::array::from_fn(|_| tokio::sync::Mutex::default()),
         };
         // Before the cache loads: old groups give no access from the first request on.
         registry.forget_old_groups();
@@ -233,10 +236,12 @@ impl Registry {
         &self.refused_quotas
     }
 
-    /// Waits until no other request of this server counts and adds objects of owners. Several servers on one store exclude
-    /// each other by the transaction (`key_limits`): the lock spares them most of the conflicts.
-    pub(crate) async fn quota_lock(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.quota_lock.lock().await
+    /// The lock of the creates that write this count. The transaction keeps a count right, also with several servers on
+    /// one store: the lock spares the requests of this server their conflicts.
+    pub(crate) fn count_lock(&self, key: &str) -> &tokio::sync::Mutex<()> {
+        let sum =
+            key.bytes().fold(0, |sum: usize, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        &self.count_locks[sum % COUNT_LOCKS]
     }
 
     /// The view of the present state that admission reads.

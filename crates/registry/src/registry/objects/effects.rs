@@ -12,6 +12,8 @@ use postern_meta::status::ApiError;
 use postern_store::{Change, Condition, Txn};
 use serde::Serialize;
 
+use crate::storage_key;
+
 /// The part of a transaction that rules add.
 #[derive(Default)]
 pub(in crate::registry) struct Effects {
@@ -110,6 +112,11 @@ impl Effects {
     pub(super) fn txn(&mut self) -> Txn {
         let conditions = self.guards.iter().map(|guard| guard.condition.clone()).collect();
         Txn { conditions, changes: std::mem::take(&mut self.changes) }
+    }
+
+    /// The first count that the transaction writes.
+    pub(super) fn count(&self) -> Option<&Arc<str>> {
+        self.guards.iter().map(Guard::key).find(|key| storage_key::is_count(key))
     }
 
     /// The meaning of a conflict on this key. A key without a condition is a record that is removed
