@@ -42,6 +42,7 @@ async fn readers_are_noted_by_what_they_were_sent_and_stay_with_the_secret() {
     let admin = server.client();
     let (ada, bob) = (user(&admin, "ada").await, user(&admin, "bob").await);
     set(&admin, &format!("{GROUP}/users/bob"), json!({ "displayName": "Bob" })).await;
+    make(&admin, "teams", "shop", json!({ "users": ["ada", "bob"] })).await;
     let of_bob = json!({ "user": "bob", "displayName": "laptop" });
     let laptop = with_key(&admin, "bob-laptop", of_bob).await;
     let made = make_db(&ada).await;
@@ -118,6 +119,7 @@ async fn the_owner_sees_the_readers_and_others_need_get_on_them() {
     let admin = server.client();
     let (ada, bob, eve) =
         (user(&admin, "ada").await, user(&admin, "bob").await, user(&admin, "eve").await);
+    make(&admin, "teams", "shop", json!({ "users": ["ada", "bob", "eve"] })).await;
     make_db(&ada).await;
     let auditor = user(&admin, "auditor").await;
     let get = json!([rule(&["sharedsecrets/readers"], &["get"])]);

@@ -152,7 +152,8 @@ async fn writes_say_whether_their_responses_had_values() {
     let applied = json!({ "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret", "spec": { "description": "y" } });
     let of_admin = json!({ "metadata": { "name": "new" }, "spec": { "data": { "k": "dg==" }, "owner": { "user": "admin" } } });
     let dry = |path: &str| format!("{path}?dryRun=All");
-    let manager = format!("{db}?fieldManager=m");
+    let apply = admin.request("PATCH", &format!("{db}?fieldManager=m"));
+    let apply = apply.body("application/apply-patch+yaml", applied.to_string());
     check(
         home,
         vec![
@@ -166,7 +167,7 @@ async fn writes_say_whether_their_responses_had_values() {
                 200,
                 "false",
             ),
-            ("apply", admin.patch(&manager, "apply-patch", &applied), 200, "true"),
+            ("apply", apply, 200, "true"),
             ("conflict", admin.put(&db).json(&replaced), 409, "false"),
             ("create", admin.post(&all).json(&secret("a", "v")), 201, "true"),
             ("create of a dry run", admin.post(&dry(&all)).json(&secret("b", "v")), 201, "true"),

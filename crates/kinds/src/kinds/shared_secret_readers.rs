@@ -29,7 +29,7 @@ pub struct Spec {
     /// readers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// Whether there were more readers. The 50 that were sent values last are kept.
+    /// Whether readers are missing. The 50 that were sent values last are kept, and a server with too many notes loses some.
     pub truncated: bool,
     /// The readers. The one that was sent values last is the first.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
