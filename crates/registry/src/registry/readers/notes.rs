@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::credential::Credential;
 
 /// The maximum memory of all notes, in bytes. Beyond it, notes are lost.
-const MAX_BYTES: usize = 32 << 20;
+const MAX_BYTES: usize = 32 * 1024 * 1024;
 
 /// The memory of a note without its texts, with its share of the maps, in bytes.
 const NOTE_BYTES: usize = 512;
