@@ -13,7 +13,7 @@ use postern_auth::attributes::Attributes;
 use postern_auth::exec_command::exec_command;
 use postern_auth::identity::Identity;
 use postern_kinds::action::Action;
-use postern_kinds::{Info, Verb, all};
+use postern_kinds::{Info, ValuesAt, Verb, all};
 use postern_meta::accept::{PatchType, content_type_of_body, patch_type};
 use postern_meta::decode::{self, Format};
 use postern_meta::status::{ApiError, Reason, Status};
@@ -21,6 +21,7 @@ use postern_meta::time::MicroTimestamp;
 use postern_registry::credential::Credential;
 use postern_registry::permit::ResourceTarget;
 use postern_registry::registry::ObjectIdentity;
+use postern_registry::registry::values::{SentObjects, SentValues};
 use postern_telemetry::{TraceContext, current};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -44,6 +45,15 @@ const MAX_BODY_BYTES: usize = 128 * 1024;
 
 /// The annotation with the trace, in the form of the header `traceparent`.
 const TRACEPARENT: &str = "platform.sh/traceparent";
+
+/// The annotation that says whether values of secrets were sent.
+const VALUES: &str = "platform.sh/values";
+
+/// The annotation with the secrets of a list or a watch whose values were sent: `NAMESPACE/NAME`, with commas between them.
+const OBJECTS: &str = "platform.sh/objects";
+
+/// The annotation with the number of these secrets, if they are too many to be named.
+const OBJECTS_LEFT_OUT: &str = "platform.sh/objects-left-out";
 
 /// The most addresses from proxies in a record.
 const MAX_FORWARDED: usize = 8;
@@ -97,6 +107,8 @@ pub struct AuditContext {
     decision: AuditDecision,
     body: Option<Arc<OnceLock<Bytes>>>,
     response: RecordedResponse,
+    /// The secrets whose values the response has.
+    values: SentValues,
     state: State,
     /// The number of the last record's line in the log.
     line: Option<u64>,
@@ -179,6 +191,7 @@ impl AuditContext {
             decision: AuditDecision::default(),
             body: None,
             response: RecordedResponse::default(),
+            values: SentValues::None,
             state: State::Open,
             line: None,
         }
@@ -306,7 +319,7 @@ impl AuditContext {
         self.end();
     }
 
-    /// Records the response, and returns it. A stream owns the context, and records its end. With
+    /// Records the response, and returns it. `values` are those that it has. A stream owns the context, and records its end. With
     /// `--audit-before-answer`, a response with objects of a confidential kind is returned after its record is in the
     /// file.
     ///
@@ -315,8 +328,10 @@ impl AuditContext {
     pub async fn finish_with_response(
         mut self: Box<Self>,
         response: Response<Body>,
+        values: SentValues,
     ) -> Result<Response<Body>, ApiError> {
         self.response.code = response.status().as_u16();
+        self.values = values;
         if !response.body().is_long() {
             if self.decision.level == Level::RequestResponse {
                 self.set_response_object(&response);
@@ -415,6 +430,9 @@ impl AuditContext {
         }
         let now = self.audit.source.now_micro();
         let mut annotations = self.annotations();
+        if matches!(stage, Stage::ResponseComplete | Stage::Panic) {
+            self.note_values(&mut annotations);
+        }
         if self.credential.is_none() {
             let seconds = now.unix_microseconds().div_euclid(1_000_000);
             let has_room = self.audit.works();
@@ -505,6 +523,23 @@ impl AuditContext {
             note("audit.k8s.io/truncated", Cow::Borrowed("true"));
         }
         annotations
+    }
+
+    /// Notes whether the response has values of secrets, and of which. It is known at the end: a watch sends them over time.
+    fn note_values(&self, annotations: &mut Annotations<'_>) {
+        let has_values = |target: &ResourceTarget| target.kind.info().values != ValuesAt::Nowhere;
+        if !self.target().is_some_and(has_values) || self.credential.is_none() {
+            return;
+        }
+        let are_sent = if self.values.are_sent() { "true" } else { "false" };
+        annotations.note(VALUES, Cow::Borrowed(are_sent));
+        let Some(objects) = self.values.objects() else { return };
+        match objects {
+            SentObjects::Named(names) => annotations.note(OBJECTS, Cow::Owned(names.join(","))),
+            SentObjects::LeftOut(count) => {
+                annotations.note(OBJECTS_LEFT_OUT, Cow::Owned(count.to_string()));
+            }
+        }
     }
 
     /// The annotation and the name of the part of an object that the response has.

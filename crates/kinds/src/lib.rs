@@ -66,8 +66,8 @@ pub use impersonation::Impersonation;
 pub use kind::{
     AnyCredential, AnyKind, Carried, Companion, Credential, DataSource, Dependent, DraftOf,
     FieldsChange, Info, Kind, NoEffect, ObservedStatus, OnRemove, Parts, Prepared, ResourceScope,
-    SelectableField, StoredAs, StrictFields, UniqueKey, UpdateRule, Write, WriteOf, action,
-    is_zero,
+    SelectableField, StoredAs, StrictFields, UniqueKey, UpdateRule, ValuesAt, Write, WriteOf,
+    action, is_zero,
 };
 pub use kinds::*;
 pub use kubeconfig_ref::KubeconfigRef;

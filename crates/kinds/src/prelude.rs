@@ -22,7 +22,7 @@ pub use crate::kind::ownership::{Access, ExtraAccess, Ownership, OwnershipPart, 
 pub use crate::kind::{
     ClaimMatches, Companion, Credential, DataSource, Dependent, Dependents, Info, Kind, NoEffect,
     ObservedStatus, Parts, ResourceScope, SelectableField, StoredAs, StrictFields, UniqueKey,
-    UnservedField, UpdateRule, Write,
+    UnservedField, UpdateRule, ValuesAt, Write,
 };
 pub use crate::names::{CORE_V1, MANAGEMENT_V1, check_identities, check_identity};
 pub use crate::principal::{

@@ -8,6 +8,7 @@
 //! /counts/<group>/<plural>/<namespace>              the number of creates that a project's quota counted
 //! /counts/<group>/ownedaccesskeys/<number>          the number of creates that a limit on access keys counted
 //! /activity/<group>/<plural>/<name>                 the last use of an access key
+//! /readers/<group>/<plural>/<namespace>/<name>      the readers of a secret
 //! /digests/<hex>                                    the access key with this digest
 //! /bound-names/<group>/<plural>/[<namespace>/]<name>
 //!                                                   the users and teams in access rules and members of an object
@@ -37,6 +38,12 @@ pub(crate) const UNIQUE_KEYS: &str = "/unique/";
 
 /// The prefix of the records of last uses.
 pub(crate) const ACTIVITY: &str = "/activity/";
+
+/// The prefix of the readers of secrets.
+const READERS: &str = "/readers/";
+
+/// What is known about the notes of all readers.
+pub(crate) const READER_LOG: &str = "/postern/readers";
 
 /// The prefix of the counts for quotas.
 const COUNTS: &str = "/counts/";
@@ -168,6 +175,11 @@ pub(crate) fn activity(info: &Info, name: &str) -> Arc<str> {
     [&under(ACTIVITY, info), name].concat().into()
 }
 
+/// The key of the record of the readers of a secret with a storage key.
+pub(crate) fn readers(secret: &str) -> Arc<str> {
+    [READERS, display_name(secret)].concat().into()
+}
+
 /// The key of the revocation record with this id.
 pub(crate) fn revocation(id: &str) -> Arc<str> {
     [REVOCATIONS, id].concat().into()
@@ -237,5 +249,7 @@ mod tests {
         let key = activity(OwnedAccessKey.info(), "ci");
         assert_eq!(&*key, "/activity/management.platform.sh/ownedaccesskeys/ci");
         assert_eq!(key_of_activity(&key), Some("ci"));
+        let key = readers(&object(SharedSecret.info(), Some("platform"), "db"));
+        assert_eq!(&*key, "/readers/management.platform.sh/sharedsecrets/platform/db");
     }
 }

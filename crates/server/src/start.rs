@@ -597,6 +597,8 @@ impl Running {
         // A stalled disk or pipe must not block the shutdown.
         let uses = controllers::access_keys::finish(&registry);
         within_end_timeout("cannot store the last use of access keys", uses).await;
+        let readers = controllers::readers::finish(&registry);
+        within_end_timeout("cannot store the readers of secrets", readers).await;
         background.shutdown().await;
         within_end_timeout("cannot close the database", sealed.close()).await;
         audit.close().await;
@@ -667,6 +669,7 @@ fn spawn_supervised(
     controller("garbage", |registry| controllers::garbage::run(registry).boxed());
     controller("roles", |registry| controllers::roles::run(registry).boxed());
     controller("access-keys", |registry| controllers::access_keys::run(registry).boxed());
+    controller("readers", |registry| controllers::readers::run(registry).boxed());
     controller("events", |registry| controllers::events::run(registry).boxed());
     controller("quota-events", |registry| controllers::events::run_quotas(registry).boxed());
     controller("impersonations", |registry| controllers::impersonations::run(registry).boxed());

@@ -34,6 +34,7 @@ mod protocol;
 mod proxies;
 mod review_selectors;
 mod secret_entries;
+mod secret_readers;
 mod selectors;
 mod sessions;
 mod tables;

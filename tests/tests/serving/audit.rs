@@ -90,7 +90,10 @@ async fn a_create_is_recorded_before_it_is_done_and_when_it_is_answered() {
             "responseStatus": { "metadata": {}, "code": 201 },
             "requestReceivedTimestamp": null,
             "stageTimestamp": null,
-            "annotations": { "authorization.k8s.io/decision": "allow" },
+            "annotations": {
+                "authorization.k8s.io/decision": "allow",
+                "platform.sh/values": "true",
+            },
         })
     );
 }

@@ -4,6 +4,7 @@
 mod admin_socket;
 mod aggregated;
 mod audit;
+mod audit_values;
 mod certificates;
 mod describing;
 mod documented;

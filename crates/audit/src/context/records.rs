@@ -118,15 +118,19 @@ fn response(code: u16, content_type: &'static str, body: &'static [u8]) -> Respo
 }
 
 async fn end(audit: Box<AuditContext>, code: u16) {
-    let ended = audit.finish_with_response(response(code, "application/json", b"{}")).await;
-    drop(ended.unwrap());
+    end_with(audit, code, SentValues::None).await;
+}
+
+async fn end_with(audit: Box<AuditContext>, code: u16, values: SentValues) {
+    let response = response(code, "application/json", b"{}");
+    drop(audit.finish_with_response(response, values).await.unwrap());
 }
 
 /// Requests that may be done.
 async fn record_allowed(recorder: &Recorder) {
     let one = format!("{SECRETS}/db");
     let agent: (&str, &[u8]) = ("user-agent", b"kubectl/v1.37.0 (linux/amd64)");
-    end(recorder.allowed("GET", &one, &[agent]), 200).await;
+    end_with(recorder.allowed("GET", &one, &[agent]), 200, SentValues::OfObject).await;
     let entry = format!("{one}/entry?entry=password");
     end(recorder.allowed("GET", &entry, &[("user-agent", b"a \"quoted\" \\ agent")]), 200).await;
     let list = format!("{SECRETS}?limit=5&labelSelector=a%3Db&access_token=x&watch");
@@ -151,7 +155,12 @@ async fn record_allowed(recorder: &Recorder) {
     acting.set_allowed();
     end(acting, 200).await;
     let watch = recorder.allowed("GET", &format!("{SECRETS}?watch=true"), &[agent]);
-    drop(watch.finish_with_response(Response::new(Body::Socket(None))).await.unwrap());
+    drop(
+        watch
+            .finish_with_response(Response::new(Body::Socket(None)), SentValues::None)
+            .await
+            .unwrap(),
+    );
     let exec = "/kubernetes/cluster/east/api/v1/namespaces/a/pods/b/exec?command=ls&command=-l";
     end(recorder.allowed("GET", exec, &[agent]), 101).await;
     end(recorder.allowed("GET", "/kubernetes/cluster/east/healthz", &[agent]), 200).await;
@@ -199,11 +208,11 @@ async fn record_bodies(recorder: &Recorder) {
         let create = recorder.allowed("POST", roles, &[json]);
         create.body.as_ref().unwrap().set(body).unwrap();
         let created = response(201, "application/json", sent);
-        drop(create.finish_with_response(created).await.unwrap());
+        drop(create.finish_with_response(created, SentValues::None).await.unwrap());
     }
     let list = recorder.allowed("GET", roles, &[]);
     let listed = response(200, "application/yaml", b"items: [{metadata: {managedFields: []}}]\n");
-    drop(list.finish_with_response(listed).await.unwrap());
+    drop(list.finish_with_response(listed, SentValues::None).await.unwrap());
     let get = recorder.allowed("GET", roles, &[]);
     get.finish_with_error(&ApiError::not_found(GroupResource::new("", "roles"), "a"));
 }

@@ -188,7 +188,7 @@ mod tests {
             (&["kiosk"], ""),
             (
                 &["namespaces", "a", "sharedsecrets", "b", "status"],
-                ": namespaces/NAMESPACE/sharedsecrets/NAME has entries, entry",
+                ": namespaces/NAMESPACE/sharedsecrets/NAME has entries, entry, readers",
             ),
             (&["namespaces", "a", "leases", "b", "status"], ""),
         ] {

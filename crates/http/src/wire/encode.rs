@@ -1,7 +1,7 @@
 //! Encodes objects, lists and events in the negotiated representation.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use http::{HeaderMap, header};
+use http::{HeaderMap, Method, header};
 use postern_kinds::AnyKind;
 use postern_meta::accept::{Offered, Representation, Transform, asks_for_pretty, negotiate};
 use postern_meta::decode::{Format, encode_yaml};
@@ -12,6 +12,7 @@ use postern_meta::table::{PartialObjectMetadata, Row};
 use postern_meta::time::Timestamp;
 use postern_registry::cache::{CachedObject, Encoding, IncludeObject, event_line};
 use postern_registry::registry::read::ObjectPage;
+use postern_registry::registry::values::ObjectParts;
 use postern_registry::registry::watch::Delivery;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -43,6 +44,8 @@ pub struct Negotiated {
     pub now: Timestamp,
     /// The version of the kind in another group, if the request is for that version.
     pub version: Option<&'static dyn AnyKind>,
+    /// The parts of objects that the response has.
+    pub parts: ObjectParts,
 }
 
 impl Negotiated {
@@ -60,6 +63,19 @@ impl Negotiated {
         Ok(Self {
             representation,
             include,
+            parts: match (representation.transform, include) {
+                _ if *parsed.method() == Method::HEAD => ObjectParts::None,
+                (Transform::None, _) | (Transform::Table { .. }, IncludeObject::Object) => {
+                    ObjectParts::Whole
+                }
+                (Transform::Table { .. }, IncludeObject::None) => ObjectParts::None,
+                (
+                    Transform::Table { .. }
+                    | Transform::PartialObjectMetadata { .. }
+                    | Transform::PartialObjectMetadataList { .. },
+                    _,
+                ) => ObjectParts::Metadata,
+            },
             pretty: wants_pretty(parsed)? || asks_for_pretty(&accept, offered),
             gzip: accepts_gzip(parsed.headers()),
             now,

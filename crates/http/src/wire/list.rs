@@ -19,6 +19,7 @@ use postern_meta::status::ApiError;
 use postern_registry::cache::CachedObject;
 use postern_registry::registry::observe::Observer;
 use postern_registry::registry::read::ObjectPage;
+use postern_registry::registry::values::NotedItems;
 use serde_json::Value;
 
 use super::encode::{self, Negotiated};
@@ -36,6 +37,8 @@ pub struct ListBody {
     objects: IntoIter<Arc<CachedObject>>,
     items: Items,
     observer: Option<Arc<Observer>>,
+    /// Notes the reader of each item, if the items are secrets.
+    noted: Option<NotedItems>,
     first: bool,
     /// A second field with the same items, if the list has one.
     again: Option<(&'static str, Vec<Arc<CachedObject>>)>,
@@ -149,6 +152,7 @@ impl ListBody {
             objects: list.objects.into_iter(),
             items: Items::Stored,
             observer: list.observer,
+            noted: None,
             first: true,
             again,
             end: Some(JSON.end),
@@ -172,12 +176,19 @@ impl ListBody {
             objects: list.objects.into_iter(),
             items: Items::Encoded { kind, negotiated, layout },
             observer: list.observer,
+            noted: None,
             first: true,
             again: None,
             end: Some(end),
             plain_bytes: None,
             gzip: None,
         }
+    }
+
+    /// The same list, which notes the reader of each item as it is sent.
+    #[must_use]
+    pub fn noting(self, noted: Option<NotedItems>) -> Self {
+        Self { noted, ..self }
     }
 
     /// The bytes of all objects in their stored encoding.
@@ -194,6 +205,7 @@ impl ListBody {
             head: self.head.clone(),
             objects: self.objects.as_slice().to_vec().into_iter(),
             observer: self.observer.clone(),
+            noted: self.noted.clone(),
             again: self.again.clone(),
             gzip: None,
             ..*self
@@ -280,6 +292,9 @@ impl ListBody {
 
     fn put(&mut self, chunk: &mut BytesMut, object: &CachedObject) -> Result<(), ApiError> {
         let first = std::mem::take(&mut self.first);
+        if let Some(noted) = &self.noted {
+            noted.note(object);
+        }
         match self.items {
             Items::Stored => {
                 if !first {
@@ -367,6 +382,7 @@ mod tests {
             gzip: false,
             now,
             version: None,
+            parts: postern_registry::registry::values::ObjectParts::Whole,
         }
     }
 

@@ -18,6 +18,7 @@ use postern_meta::status::{ApiError, Status};
 use postern_proxy::ProxyBody;
 use postern_registry::registry::EncodedObject;
 use postern_registry::registry::read::ObjectPage;
+use postern_registry::registry::values::{Recipient, SentValues};
 use postern_registry::registry::watch::{Deliveries, Delivery};
 use postern_telemetry::log_limited;
 
@@ -44,18 +45,41 @@ const MAX_WARNINGS: usize = 50;
 /// The header that makes nginx send a response on as it arrives, even with `proxy_buffering on`.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
+/// A response with objects, and the secrets whose values it has. The audit record needs both, so one cannot be taken
+/// without the other.
+pub struct ObjectResponse {
+    response: Response<Body>,
+    values: SentValues,
+}
+
+impl ObjectResponse {
+    /// The response, and the secrets whose values it has.
+    pub fn into_parts(self) -> (Response<Body>, SentValues) {
+        (self.response, self.values)
+    }
+
+    /// The same objects in a changed response.
+    #[must_use]
+    pub fn map(self, change: impl FnOnce(Response<Body>) -> Response<Body>) -> Self {
+        Self { response: change(self.response), ..self }
+    }
+}
+
 /// A response with an object.
 ///
 /// # Errors
 /// 500 when the stored bytes cannot be decoded.
 pub fn object(
+    to: &Recipient,
     kind: &dyn AnyKind,
     code: StatusCode,
     object: EncodedObject,
     negotiated: Negotiated,
-) -> Result<Response<Body>, ApiError> {
+) -> Result<ObjectResponse, ApiError> {
+    let values = to.object(kind.info(), &object, negotiated.parts);
     let bytes = encode::object(kind, object.into_json(), negotiated)?;
-    Ok(compressed(whole(code, negotiated.representation.content_type(), bytes), negotiated))
+    let response = whole(code, negotiated.representation.content_type(), bytes);
+    Ok(ObjectResponse { response: compressed(response, negotiated), values })
 }
 
 /// A response with a value that is not a stored object: a Status or a document.
@@ -92,17 +116,20 @@ pub fn empty(code: StatusCode) -> Response<Body> {
 /// # Errors
 /// 500 when the stored bytes cannot be decoded.
 pub fn list(
+    to: &Recipient,
     kind: &'static dyn AnyKind,
     list: ObjectPage,
     negotiated: Negotiated,
     large: LargeWork,
-) -> Result<Response<Body>, ApiError> {
+) -> Result<ObjectResponse, ApiError> {
+    let values = Recipient::list(kind.info(), &list.objects, negotiated.parts);
     let is_stored = negotiated.is_stored();
-    let mut body = if is_stored {
+    let body = if is_stored {
         ListBody::stored(kind, list)
     } else {
         ListBody::encoded(kind, list, negotiated)
     };
+    let mut body = body.noting(to.items(kind.info(), negotiated.parts));
     let compress = negotiated.gzip && body.source_bytes() > GZIP_FROM_BYTES;
     if compress {
         body = body.gzipped();
@@ -119,7 +146,7 @@ pub fn list(
     if compress {
         note_gzip(&mut response);
     }
-    Ok(response)
+    Ok(ObjectResponse { response, values })
 }
 
 /// The response with a compressed body, if the body is large and the client accepts it.
@@ -143,24 +170,28 @@ pub fn note_gzip(response: &mut Response<Body>) {
 /// The response of a watch: a stream with one line for each event, or with a handshake, a WebSocket with one message
 /// for each event.
 pub fn watch(
+    to: Recipient,
     watcher: impl Deliveries,
     permit: WatchPermit,
     meter: WatchMeter,
     negotiated: Negotiated,
     handshake: Option<Handshake>,
     large: LargeWork,
-) -> Response<Body> {
+) -> ObjectResponse {
     // A message of a WebSocket is one event.
     let is_joined = handshake.is_none();
+    let values = Recipient::watch(watcher.kind().info(), negotiated.parts);
+    let sent = values.clone();
     // The watcher is boxed, because it is moved with each event.
     let state = Some((Box::new(watcher), (permit, meter), true));
     let events = stream::unfold(state, move |state| {
-        let large = large.clone();
+        let (large, to, sent) = (large.clone(), to.clone(), sent.clone());
         async move {
             let (mut watcher, owned, first) = state?;
             let deliveries = watcher.next().await?;
             owned.1.sent(deliveries.len());
             let kind = watcher.kind();
+            to.events(kind.info(), &deliveries, negotiated.parts, &sent);
             // Ages in tables are computed for now, not for the start of the watch.
             let negotiated = Negotiated { now: watcher.now(), ..negotiated };
             let bytes: usize = deliveries.iter().map(Delivery::source_bytes).sum();
@@ -180,7 +211,7 @@ pub fn watch(
     });
     let events = events.flatten().boxed();
     if let Some(handshake) = handshake {
-        return switching(handshake, events);
+        return ObjectResponse { response: switching(handshake, events), values };
     }
     let content_type = match negotiated.representation.format {
         Format::Json => Format::Json.media_type(),
@@ -189,7 +220,7 @@ pub fn watch(
     let mut response = whole(StatusCode::OK, content_type, Bytes::new());
     *response.body_mut() = Body::Stream(events);
     response.headers_mut().insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
-    response
+    ObjectResponse { response, values }
 }
 
 /// The response of a target behind the gateway, as it arrives.

@@ -86,6 +86,8 @@ pub enum RegistryAction {
     ProjectMembers,
     /// The members of the object, which is a team.
     TeamMembers,
+    /// The readers of the object, which is a secret.
+    Readers,
     /// The clusters that the object, which is a project, may use.
     ProjectClusters,
     /// Move a virtual cluster instance into the object, which is a project.
@@ -222,6 +224,11 @@ impl Action {
     /// Whether it lists the access keys of the object.
     pub fn lists_access_keys(&self) -> bool {
         matches!(self.handler, Handler::Registry(RegistryAction::AccessKeysOfOwner))
+    }
+
+    /// Whether it returns the readers of the object.
+    pub(super) fn returns_readers(&self) -> bool {
+        matches!(self.handler, Handler::Registry(RegistryAction::Readers))
     }
 
     /// Whether its bodies have more or other content than the object itself.

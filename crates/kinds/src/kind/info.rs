@@ -94,6 +94,8 @@ pub struct Info {
     /// The fields that only callers with `get` on the object receive, also in the response to their
     /// own write. See `docs/reference/api.md#write-without-read`.
     pub read_protected: &'static [&'static [&'static str]],
+    /// Where its objects have the values of secrets. Each response with one is noted.
+    pub values: ValuesAt,
     /// Fields that grant or narrow access, in which nothing is ignored, independently of the field
     /// validation that the client asks for. `None` for those of every kind of the group.
     pub strict_fields: Option<StrictFields>,
@@ -118,6 +120,22 @@ pub struct Info {
     pub on_remove: Option<OnRemove>,
     /// Fields of the status that are observed, not stored.
     pub observed_status: Option<ObservedStatus>,
+}
+
+/// Where the objects of a kind have the values of secrets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValuesAt {
+    /// No object has one.
+    Nowhere,
+    /// In a map, if it is not empty: the text with which the map begins in JSON without spaces.
+    Map(&'static str),
+    /// Every object has one.
+    Everywhere,
+}
+
+impl ValuesAt {
+    /// The values in the field `data`. No other field of these kinds has the name and is an object.
+    pub const DATA: Self = Self::Map("\"data\":{\"");
 }
 
 /// A text that field selectors support.
@@ -177,6 +195,7 @@ impl Info {
         columns: &[],
         write_only: &[],
         read_protected: &[],
+        values: ValuesAt::Nowhere,
         strict_fields: None,
         unserved_fields: &[],
         no_effect: &[],
@@ -237,6 +256,11 @@ impl Info {
             !name.is_empty() && names.clone().position(|other| other == *name) == Some(*index)
         });
         first.map(|(_, name)| name)
+    }
+
+    /// Whether the identities that were sent values of its objects are noted.
+    pub fn notes_readers(&self) -> bool {
+        self.actions.iter().any(Action::returns_readers)
     }
 
     /// The fields in which nothing is ignored.

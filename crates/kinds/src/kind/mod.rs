@@ -40,7 +40,7 @@ mod zeros;
 pub use any::{AnyCredential, Carried, Prepared};
 pub use data_source::DataSource;
 pub use dependent::{Dependent, Dependents};
-pub use info::{Info, ResourceScope, SelectableField, UpdateRule};
+pub use info::{Info, ResourceScope, SelectableField, UpdateRule, ValuesAt};
 pub use no_effect::NoEffect;
 pub use parts::{ClaimMatches, Credential, Parts};
 pub use stored_as::StoredAs;

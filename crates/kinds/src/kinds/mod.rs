@@ -38,6 +38,7 @@ pub mod secret_entries;
 pub mod secret_entry;
 pub mod selves;
 pub mod shared_secret;
+pub mod shared_secret_readers;
 pub mod space_instance;
 pub mod team;
 pub mod team_members;

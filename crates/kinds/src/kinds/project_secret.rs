@@ -71,6 +71,7 @@ impl Kind for ProjectSecret {
         description: "ProjectSecret holds sensitive key/value data of a project.",
         strict_fields: Some(StrictFields::OF_SECRETS),
         read_protected: &[&["spec", "data"], &["spec", "stringData"]],
+        values: ValuesAt::DATA,
         columns: &[
             ColumnInfo::integer("Keys", "How many keys the secret's data has."),
             ColumnInfo::text("Owner", "The user or team that owns the secret."),

@@ -65,6 +65,7 @@ impl Kind for Secret {
         layout: Layout::TopLevel,
         strict_fields: Some(StrictFields { holds_values: &[""], ..StrictFields::NONE }),
         read_protected: &[&["data"], &["stringData"]],
+        values: ValuesAt::DATA,
         columns: &[
             ColumnInfo::text("Type", "Which keys the data must have."),
             ColumnInfo::integer("Data", "How many keys the data has."),

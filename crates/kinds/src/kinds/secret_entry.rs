@@ -58,6 +58,7 @@ impl Kind for SecretEntry {
         kind: "SecretEntry",
         plural: "secretentry",
         singular: "secretentry",
+        values: ValuesAt::Everywhere,
         description: "SecretEntry is one entry of a secret, with its value.",
         ..Info::RESPONSE
     };

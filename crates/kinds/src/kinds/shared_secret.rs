@@ -7,6 +7,7 @@ pub use crate::secret_data::MAX_DATA_BYTES;
 use crate::secret_data::{self, SecretString};
 use crate::secret_entries::GET_ENTRIES;
 use crate::secret_entry::GET_ENTRY;
+use crate::shared_secret_readers::GET_READERS;
 
 /// The kind.
 pub struct SharedSecret;
@@ -56,11 +57,12 @@ impl Kind for SharedSecret {
         short: &["ss"],
         aliases: &["secret", "secrets"],
         scope: ResourceScope::InDefaultNamespace,
-        actions: &[GET_ENTRIES, GET_ENTRY],
+        actions: &[GET_ENTRIES, GET_ENTRY, GET_READERS],
         description: "SharedSecret holds sensitive key/value data and gives it to users and teams \
                       by access rules.",
         strict_fields: Some(StrictFields::OF_SECRETS),
         read_protected: &[&["spec", "data"], &["spec", "stringData"]],
+        values: ValuesAt::DATA,
         columns: &[
             ColumnInfo::integer("Keys", "How many keys the secret's data has."),
             ColumnInfo::text("Owner", "The user or team that owns the secret."),

@@ -16,6 +16,7 @@ mod previews;
 mod project_lists;
 pub mod refreshes;
 mod reviews;
+mod secret_readers;
 mod selves;
 pub mod sessions;
 mod team_members;
@@ -86,6 +87,9 @@ pub async fn run(
         }
         RegistryAction::ProjectMembers => project_lists::members(registry, permit).await.map(other),
         RegistryAction::TeamMembers => team_members::list(registry, permit).await.map(other),
+        RegistryAction::Readers => {
+            Box::pin(secret_readers::list(registry, permit)).await.map(other)
+        }
         RegistryAction::ProjectClusters => {
             project_lists::clusters(registry, permit).await.map(other)
         }

@@ -2,7 +2,7 @@
 //!
 //! They remove namespaces with their content, and objects after their grace period. They collect
 //! garbage, keep roles, phases and the lists of connected agents up to date, and try the routes to
-//! targets. They store the last use of keys, and remove expired keys and old events. They rotate
+//! targets. They store the last use of keys and the readers of secrets, and remove expired keys and old events. They rotate
 //! signing keys, revoke tokens of ended impersonations, and compact old history. Each controller
 //! works only from the store, so a restart loses nothing, except possibly an event for a quota.
 
@@ -17,6 +17,7 @@ pub mod namespaces;
 pub mod phases;
 pub mod probes;
 pub mod project_secrets;
+pub mod readers;
 pub mod reaper;
 pub mod roles;
 pub mod signing_keys;

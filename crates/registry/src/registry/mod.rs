@@ -1,20 +1,23 @@
 //! The registry: reads, watches and stores objects of every kind.
 //!
 //! It acts only on a `Permit` and stores only `Admitted` writes; it does not depend on the code
-//! that admits them. The exceptions are the first start, the record of a key's last use, the notes
-//! of issued tokens, and the end of revocation records. Apart from the registry, only rewrapping
+//! that admits them. The exceptions are the first start, the record of a key's last use, the readers of
+//! secrets, the notes of issued tokens, and the end of revocation records. Apart from the registry, only rewrapping
 //! and the signing keys write to the store. Rewrapping changes the encryption of values, not the
 //! values.
 //!
-//! The files are in folders by topic: `objects`, `quotas`, `start`, and [`agent_configs`]. Their modules are exported
-//! here. Two files are in no folder: [`activity`] and `recent_events`, each with a part of the state of [`Registry`].
+//! The files are in folders by topic: `objects`, `quotas`, `readers`, `start`, and [`agent_configs`]. Their modules are
+//! exported here. Three files are in no folder: [`activity`] and `recent_events`, each with a part of the state of
+//! [`Registry`], and [`values`], through which responses pass.
 
 pub mod activity;
 pub mod agent_configs;
 mod objects;
 mod quotas;
+pub(crate) mod readers;
 mod recent_events;
 mod start;
+pub mod values;
 
 use std::sync::Arc;
 
@@ -35,6 +38,7 @@ pub use self::objects::{deciding, issued_tokens, observe, read, watch};
 use self::objects::{effects, stage, visibility};
 use self::quotas::project_limits;
 use self::quotas::refused_quotas::RefusedQuotas;
+use self::readers::ReaderNotes;
 use self::recent_events::RecentEvents;
 pub use self::start::{first_start, format, namespace_names, shared_authority};
 use crate::admit::{AdmissionView, UserPolicy};
@@ -59,6 +63,7 @@ pub struct Registry {
     token_policy: TokenPolicy,
     agent_configs: AgentConfigs,
     key_uses: KeyUses,
+    reader_notes: Arc<ReaderNotes>,
     recent_events: RecentEvents,
     refused_quotas: RefusedQuotas,
     /// Held while a create counts objects and adds one. Counts share these locks.
@@ -180,6 +185,7 @@ impl Registry {
             token_policy,
             agent_configs: AgentConfigs::default(),
             key_uses: KeyUses::default(),
+            reader_notes: Arc::default(),
             recent_events: RecentEvents::default(),
             refused_quotas: RefusedQuotas::default(),
             count_locks: std::array::from_fn(|_| tokio::sync::Mutex::default()),
@@ -224,6 +230,11 @@ impl Registry {
     /// Notes the uses of keys.
     pub fn key_uses(&self) -> &KeyUses {
         &self.key_uses
+    }
+
+    /// Notes the readers of secrets.
+    pub(crate) fn reader_notes(&self) -> &Arc<ReaderNotes> {
+        &self.reader_notes
     }
 
     /// The recent events of the server itself.

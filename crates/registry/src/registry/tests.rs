@@ -152,6 +152,7 @@ mod migration;
 mod objects;
 mod owners;
 mod probes;
+mod readers;
 mod sync;
 mod tokens;
 mod transactions;

@@ -2,7 +2,7 @@
 //! one place that matches the server's actions. `postern_registry::actions` matches those of the
 //! registry.
 
-use http::{Response, StatusCode};
+use http::StatusCode;
 use postern_kinds::Verb;
 use postern_kinds::action::{self, Action, Handler, RegistryAction, ServerAction};
 use postern_kinds::audit_event_list::AuditEventList;
@@ -15,14 +15,14 @@ use postern_registry::actions::{self, ActionInput, ActionOutput};
 use postern_registry::admit::Part;
 use postern_registry::permit::SELECTABLE_FIELDS;
 use postern_registry::registry::EncodedObject;
+use postern_registry::registry::values::Recipient;
 
 use super::verbs::{self, VerbRequest};
 use super::{Outcome, Server, agent_config, audit_events, sessions, tunnel};
 use postern_http::stages::parse::Parsed;
-use postern_http::wire::body::Body;
 use postern_http::wire::encode::Negotiated;
 use postern_http::wire::input::ReceivedBody;
-use postern_http::wire::respond;
+use postern_http::wire::respond::{self, ObjectResponse};
 
 /// Serves an action. Each future is boxed: requests without an action need no room for it.
 ///
@@ -88,22 +88,34 @@ async fn report_audit_events(
     let Sent { object, warnings, options } = Sent::of(request, action, &body)?;
     let writing = verbs::writing(parsed, &options, Part::Main);
     let object = audit_events::report(server, permit, object, &writing).await?;
-    let response = respond::object(&AuditEventList, StatusCode::CREATED, object, negotiated)?;
-    Ok(Outcome { response, warnings, created: None })
+    let response = respond::object(
+        &Recipient::new(&server.registry, permit),
+        &AuditEventList,
+        StatusCode::CREATED,
+        object,
+        negotiated,
+    )?;
+    Ok(Outcome { warnings, ..response.into() })
 }
 
 /// Tests a connector, which takes requests to the identity provider.
 async fn test_connector(
     server: &Server,
     request: &VerbRequest,
-) -> Result<Response<Body>, ApiError> {
+) -> Result<ObjectResponse, ApiError> {
     let VerbRequest { parsed, permit, .. } = request;
     let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
     // The options have no effect. Invalid ones are rejected all the same.
     GetOptions::parse(parsed.query())?;
     let tested = server.sso.test(permit.name()).await?;
     let object = EncodedObject::with_fields(permit, &ConnectorTest, &tested)?;
-    respond::object(&ConnectorTest, StatusCode::OK, object, negotiated)
+    respond::object(
+        &Recipient::new(&server.registry, permit),
+        &ConnectorTest,
+        StatusCode::OK,
+        object,
+        negotiated,
+    )
 }
 
 /// Runs an action of the registry.
@@ -137,7 +149,8 @@ async fn run(
     match actions::run(&server.registry, permit, action, handler, input, &writing).await? {
         ActionOutput::List(kind, page) => {
             let large = request.large_work(server);
-            respond::list(kind, page, negotiated, large).map(Outcome::from)
+            respond::list(&Recipient::new(&server.registry, permit), kind, page, negotiated, large)
+                .map(Outcome::from)
         }
         ActionOutput::Object(kind, object) => {
             let is_post = action.verb == Verb::Create;
@@ -145,8 +158,14 @@ async fn run(
             // The audit record gets the created object only if it has the kind that the request names.
             let same = matches!(action.response, action::Response::Same);
             let created = object.created().filter(|_| is_post && same).cloned();
-            let response = respond::object(kind, code, object, negotiated)?;
-            Ok(Outcome { response, warnings, created })
+            let response = respond::object(
+                &Recipient::new(&server.registry, permit),
+                kind,
+                code,
+                object,
+                negotiated,
+            )?;
+            Ok(Outcome { warnings, created, ..response.into() })
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Serves the configuration of a cluster's agent: as a get, or as a watch.
 
-use http::{Response, StatusCode};
+use http::StatusCode;
 use postern_kinds::Verb;
 use postern_kinds::agent_config::{AgentConfig, Part};
 use postern_meta::accept::Offered;
@@ -8,14 +8,15 @@ use postern_meta::options::{GetOptions, ListOptions};
 use postern_meta::status::ApiError;
 use postern_registry::permit::SELECTABLE_FIELDS;
 use postern_registry::registry::agent_configs::watch::AgentWatcher;
+use postern_registry::registry::values::Recipient;
 
 use super::Server;
 use super::verbs::VerbRequest;
 use crate::endpoints::tagged;
 use postern_http::stages::parse::Parsed;
-use postern_http::wire::body::Body;
 use postern_http::wire::encode::Negotiated;
-use postern_http::wire::{respond, websocket};
+use postern_http::wire::respond::{self, ObjectResponse};
+use postern_http::wire::websocket;
 
 /// Serves a get or a watch.
 ///
@@ -24,11 +25,12 @@ use postern_http::wire::{respond, websocket};
 pub(super) async fn serve(
     server: &Server,
     request: &VerbRequest,
-) -> Result<Response<Body>, ApiError> {
+) -> Result<ObjectResponse, ApiError> {
     let VerbRequest { parsed, permit, account, .. } = request;
     let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
     let part = part_of(parsed)?;
     let registry = &server.registry;
+    let to = Recipient::new(registry, permit);
     if permit.target().verb == Verb::Watch {
         let options = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
         let handshake = websocket::handshake(parsed)?;
@@ -37,15 +39,15 @@ pub(super) async fn serve(
         let watcher = AgentWatcher::begin(registry, permit, part, &options, ending).await?;
         let meter = server.metrics.watch_of_agent(permit.target(), permit.name());
         let large = request.large_work(server);
-        return Ok(respond::watch(watcher, watch_permit, meter, negotiated, handshake, large));
+        return Ok(respond::watch(to, watcher, watch_permit, meter, negotiated, handshake, large));
     }
     // The options have no effect. Invalid ones are rejected all the same.
     GetOptions::parse(parsed.query())?;
     registry.cache().wait_until_current().await?;
     let document = registry.agent_config(permit.name(), part).await?;
     let object = document.encoded();
-    let response = respond::object(&AgentConfig, StatusCode::OK, object, negotiated)?;
-    Ok(tagged(parsed.headers(), response, &document.hash))
+    let response = respond::object(&to, &AgentConfig, StatusCode::OK, object, negotiated)?;
+    Ok(response.map(|response| tagged(parsed.headers(), response, &document.hash)))
 }
 
 /// The part that the client requests; `None` for all parts.

@@ -42,6 +42,7 @@ use postern_registry::clock::new_uuid;
 use postern_registry::credential::{Credential, check_impersonation};
 use postern_registry::permit::Permit;
 use postern_registry::registry::ObjectIdentity;
+use postern_registry::registry::values::SentValues;
 use postern_telemetry::{
     RequestIds, SpanKind, in_current_request, request_span, sent_audit_id, span,
 };
@@ -68,7 +69,7 @@ use postern_http::wire::body::Body;
 use postern_http::wire::encode;
 use postern_http::wire::incoming::IncomingBody;
 use postern_http::wire::input::{ReceivedBody, RequestBody};
-use postern_http::wire::respond;
+use postern_http::wire::respond::{self, ObjectResponse};
 
 /// The timeout of a read, as in kube-apiserver. Watches have a separate timeout.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
@@ -98,11 +99,21 @@ struct Outcome {
     warnings: Vec<String>,
     /// The object that was created.
     created: Option<ObjectIdentity>,
+    /// The secrets whose values the response has.
+    values: SentValues,
 }
 
 impl From<Response<Body>> for Outcome {
+    /// A response without objects.
     fn from(response: Response<Body>) -> Self {
-        Self { response, warnings: Vec::new(), created: None }
+        Self { response, warnings: Vec::new(), created: None, values: SentValues::None }
+    }
+}
+
+impl From<ObjectResponse> for Outcome {
+    fn from(response: ObjectResponse) -> Self {
+        let (response, values) = response.into_parts();
+        Self { values, ..response.into() }
     }
 }
 
@@ -258,12 +269,12 @@ async fn api(
     .await;
     // Audit: the end of the request.
     let outcome = match result {
-        Ok(Outcome { response, warnings, created }) => {
+        Ok(Outcome { response, warnings, created, values }) => {
             if let Some(created) = created {
                 audit.set_created(created);
             }
-            let response = audit.finish_with_response(response).await;
-            response.map(|response| Outcome { response, warnings, created: None })
+            let response = audit.finish_with_response(response, values).await;
+            response.map(|response| Outcome { warnings, ..response.into() })
         }
         Err(error) => {
             audit.finish_with_error(&error);

@@ -68,8 +68,8 @@ async fn serve_verb(
         Verb::Delete => {
             // Before the deletion, since it may take the instances along.
             let warnings = operations::deletion_warnings(&server.registry, permit);
-            let response = Box::pin(delete(server, parsed, permit, body)).await?;
-            Ok(Outcome { warnings, ..response.into() })
+            let outcome = Box::pin(delete(server, parsed, permit, body)).await?;
+            Ok(Outcome { warnings, ..outcome })
         }
         Verb::DeleteCollection => {
             let response = Box::pin(delete_collection(server, request, body)).await?;

@@ -12,6 +12,7 @@ use postern_meta::options::FieldValidation;
 use postern_meta::status::{ApiError, Status};
 use postern_registry::actions::sessions::{self, Login, NewSession};
 use postern_registry::actions::{command_line, refreshes};
+use postern_registry::registry::values::Recipient;
 use serde::Deserialize as _;
 
 use super::verbs::{self, VerbRequest};
@@ -51,15 +52,27 @@ pub(super) async fn serve(
         Verb::Create if parsed.path() == AUTHORIZE_PATH => {
             let status = consent(server, request, body).await?;
             let object = command_line::answered(permit, status)?;
-            respond::object(&CommandLineConsent, StatusCode::OK, object, negotiated)
-                .map(Outcome::from)
+            respond::object(
+                &Recipient::new(&server.registry, permit),
+                &CommandLineConsent,
+                StatusCode::OK,
+                object,
+                negotiated,
+            )
+            .map(Outcome::from)
         }
         Verb::Create if parsed.path() == CODE_PATH => {
             let object = sessions::make_code(&server.registry, permit).await?;
             let created = object.created().cloned();
             let code = StatusCode::CREATED;
-            let response = respond::object(&ConsoleLoginCode, code, object, negotiated)?;
-            Ok(Outcome { response, warnings: Vec::new(), created })
+            let response = respond::object(
+                &Recipient::new(&server.registry, permit),
+                &ConsoleLoginCode,
+                code,
+                object,
+                negotiated,
+            )?;
+            Ok(Outcome { created, ..response.into() })
         }
         Verb::Create => {
             let login = Login { address: address.to_string(), user_agent: agent_of(parsed) };
@@ -67,12 +80,19 @@ pub(super) async fn serve(
                 sessions::begin(&server.registry, permit, login).await?;
             let created = object.created().cloned();
             let code = StatusCode::CREATED;
-            let mut response = respond::object(&ConsoleSession, code, object, negotiated)?;
+            let response = respond::object(
+                &Recipient::new(&server.registry, permit),
+                &ConsoleSession,
+                code,
+                object,
+                negotiated,
+            )?;
+            let mut outcome = Outcome { created, ..response.into() };
             let cookie = session_cookie::set(&value).ok_or_else(|| {
                 ApiError::internal("the cookie could not be made", session_cookie::NAME)
             })?;
-            response.headers_mut().insert(SET_COOKIE, cookie);
-            Ok(Outcome { response, warnings: Vec::new(), created })
+            outcome.response.headers_mut().insert(SET_COOKIE, cookie);
+            Ok(outcome)
         }
         Verb::Delete => {
             // Unreadable data does not block the logout.
@@ -94,7 +114,14 @@ pub(super) async fn serve(
         }
         _ => {
             let object = sessions::read(&server.registry, permit)?;
-            respond::object(&ConsoleSession, StatusCode::OK, object, negotiated).map(Outcome::from)
+            respond::object(
+                &Recipient::new(&server.registry, permit),
+                &ConsoleSession,
+                StatusCode::OK,
+                object,
+                negotiated,
+            )
+            .map(Outcome::from)
         }
     }
 }

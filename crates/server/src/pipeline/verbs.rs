@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{Response, StatusCode, header};
+use http::{StatusCode, header};
 use postern_flow::OwnerAccount;
 use postern_flow::large::{LARGE_BYTES, LargeWork};
 use postern_kinds::{AnyKind, Verb};
@@ -24,14 +24,15 @@ use postern_openapi::v3::SERVED_PATCHES;
 use postern_registry::admit::{Part, Writing};
 use postern_registry::operations::{self, Applied};
 use postern_registry::permit::{Permit, selectable_fields, with_namespace_to_try};
+use postern_registry::registry::values::Recipient;
 
 use super::owner_warning::{self, leaves_owner_out};
 use super::{Outcome, Server};
 use postern_http::stages::parse::Parsed;
-use postern_http::wire::body::Body;
 use postern_http::wire::encode::Negotiated;
 use postern_http::wire::input::{self, ReceivedBody, Written};
-use postern_http::wire::{respond, websocket};
+use postern_http::wire::respond::{self, ObjectResponse};
+use postern_http::wire::websocket;
 
 /// The bytes of YAML above which decoding counts as large work. YAML takes several times as long as JSON.
 const LARGE_YAML_BYTES: usize = 8 * 1024;
@@ -105,25 +106,29 @@ fn negotiated_object(server: &Server, parsed: &Parsed) -> Result<Negotiated, Api
     Negotiated::of(parsed, Offered::Object, server.source.now())
 }
 
+fn recipient(server: &Server, permit: &Permit) -> Recipient {
+    Recipient::new(&server.registry, permit)
+}
+
 pub(super) async fn get(
     server: &Server,
     request: &VerbRequest,
-) -> Result<Response<Body>, ApiError> {
+) -> Result<ObjectResponse, ApiError> {
     let VerbRequest { parsed, permit, .. } = request;
     let negotiated = negotiated_object(server, parsed)?;
     let options = GetOptions::parse(parsed.query())?;
     let found = server.registry.get(permit, &options).await;
     let mut object = found.map_err(|error| with_namespace_to_try(permit.target(), error))?;
-    let kind = permit.kind();
+    let (kind, to) = (permit.kind(), recipient(server, permit));
     if permit.target().action.is_some() {
         // A caller with permission for the status alone must not get the rest.
         object = server.registry.for_writer(permit, object)?;
     }
     if object.json().len() > LARGE_BYTES && (negotiated.gzip || !negotiated.is_stored()) {
-        let encode = move || respond::object(kind, StatusCode::OK, object, negotiated);
+        let encode = move || respond::object(&to, kind, StatusCode::OK, object, negotiated);
         return Box::pin(request.large_work(server).run(encode)).await?;
     }
-    respond::object(kind, StatusCode::OK, object, negotiated)
+    respond::object(&to, kind, StatusCode::OK, object, negotiated)
 }
 
 pub(super) async fn list(server: &Server, request: &VerbRequest) -> Result<Outcome, ApiError> {
@@ -132,14 +137,20 @@ pub(super) async fn list(server: &Server, request: &VerbRequest) -> Result<Outco
     let options = ListOptions::parse(parsed.query(), &selectable_fields(permit.kind()))?;
     let mut page = server.registry.list(permit, &options).await?;
     let warnings = std::mem::take(&mut page.warnings);
-    let response = respond::list(permit.kind(), page, negotiated, request.large_work(server))?;
+    let response = respond::list(
+        &recipient(server, permit),
+        permit.kind(),
+        page,
+        negotiated,
+        request.large_work(server),
+    )?;
     Ok(Outcome { warnings, ..response.into() })
 }
 
 pub(super) async fn watch(
     server: &Server,
     request: &VerbRequest,
-) -> Result<Response<Body>, ApiError> {
+) -> Result<ObjectResponse, ApiError> {
     let VerbRequest { parsed, permit, account, .. } = request;
     let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
     let options = ListOptions::parse(parsed.query(), &selectable_fields(permit.kind()))?;
@@ -147,8 +158,8 @@ pub(super) async fn watch(
     let watch_permit = server.flow.acquire_watch(account)?;
     let (ending, large) = (server.watches_end(), request.large_work(server));
     let watcher = server.registry.watch(permit, &options, ending, large.clone()).await?;
-    let meter = server.metrics.watch(permit.target());
-    Ok(respond::watch(watcher, watch_permit, meter, negotiated, handshake, large))
+    let (to, meter) = (recipient(server, permit), server.metrics.watch(permit.target()));
+    Ok(respond::watch(to, watcher, watch_permit, meter, negotiated, handshake, large))
 }
 
 /// The object in a body, and the warnings about it.
@@ -202,8 +213,14 @@ pub(super) async fn create(
     let object = operations::create(&server.registry, permit, object, &writing).await?;
     let created = object.created().cloned();
     let object = server.registry.for_writer(permit, object)?;
-    let response = respond::object(permit.kind(), StatusCode::CREATED, object, negotiated)?;
-    Ok(Outcome { response, warnings, created })
+    let response = respond::object(
+        &recipient(server, permit),
+        permit.kind(),
+        StatusCode::CREATED,
+        object,
+        negotiated,
+    )?;
+    Ok(Outcome { warnings, created, ..response.into() })
 }
 
 pub(super) async fn replace(
@@ -231,7 +248,13 @@ pub(super) async fn replace(
     warnings.extend(kept);
     warnings.extend(is_ownerless.then(|| owner_warning::of_written(permit, &object)).flatten());
     let object = server.registry.for_writer(permit, object)?;
-    let response = respond::object(permit.kind(), StatusCode::OK, object, negotiated)?;
+    let response = respond::object(
+        &recipient(server, permit),
+        permit.kind(),
+        StatusCode::OK,
+        object,
+        negotiated,
+    )?;
     Ok(Outcome { warnings, ..response.into() })
 }
 
@@ -291,7 +314,8 @@ pub(super) async fn patch(
     let mut warnings = warnings.into_inner();
     warnings.extend(is_ownerless.then(|| owner_warning::of_written(permit, &object)).flatten());
     let object = server.registry.for_writer(permit, object)?;
-    let response = respond::object(kind, StatusCode::OK, object, negotiated)?;
+    let response =
+        respond::object(&recipient(server, permit), kind, StatusCode::OK, object, negotiated)?;
     Ok(Outcome { warnings, ..response.into() })
 }
 
@@ -328,8 +352,8 @@ async fn apply(
     }
     warnings.extend(is_ownerless.then(|| owner_warning::of_written(permit, &object)).flatten());
     let object = server.registry.for_writer(permit, object)?;
-    let response = respond::object(kind, code, object, negotiated)?;
-    Ok(Outcome { response, warnings, created })
+    let response = respond::object(&recipient(server, permit), kind, code, object, negotiated)?;
+    Ok(Outcome { warnings, created, ..response.into() })
 }
 
 pub(super) async fn delete(
@@ -337,19 +361,20 @@ pub(super) async fn delete(
     parsed: &Parsed,
     permit: &Permit,
     body: ReceivedBody,
-) -> Result<Response<Body>, ApiError> {
+) -> Result<Outcome, ApiError> {
     let negotiated = negotiated_object(server, parsed)?;
     let options = delete_options(parsed, &body, DeletionOf::Object)?;
     let deleted = operations::delete(&server.registry, permit, &options).await?;
     let kind = permit.kind();
     if deleted.is_terminating {
         let object = server.registry.for_writer(permit, deleted.encoded)?;
-        return respond::object(kind, StatusCode::OK, object, negotiated);
+        let to = recipient(server, permit);
+        return respond::object(&to, kind, StatusCode::OK, object, negotiated).map(Outcome::from);
     }
     let metadata = &deleted.object.metadata;
     let resource = kind.info().group_resource();
     let status = Status::success_deleted(resource, &metadata.name, &metadata.uid);
-    Ok(respond::success(&status, negotiated))
+    Ok(respond::success(&status, negotiated).into())
 }
 
 fn delete_options(
@@ -367,11 +392,17 @@ pub(super) async fn delete_collection(
     server: &Server,
     request: &VerbRequest,
     body: ReceivedBody,
-) -> Result<Response<Body>, ApiError> {
+) -> Result<ObjectResponse, ApiError> {
     let VerbRequest { parsed, permit, .. } = request;
     let negotiated = Negotiated::of(parsed, Offered::List, server.source.now())?;
     let which = ListOptions::parse_of_deletion(parsed.query(), &selectable_fields(permit.kind()))?;
     let options = delete_options(parsed, &body, DeletionOf::Collection)?;
     let deleted = operations::delete_collection(&server.registry, permit, &which, &options).await?;
-    respond::list(permit.kind(), deleted, negotiated, request.large_work(server))
+    respond::list(
+        &recipient(server, permit),
+        permit.kind(),
+        deleted,
+        negotiated,
+        request.large_work(server),
+    )
 }

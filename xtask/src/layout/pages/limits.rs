@@ -41,6 +41,21 @@ const ROWS: &[Row] = &[
     },
     Row { name: "body", limit: "{bytes}", numbers: &[(INPUT, "MAX_BODY_BYTES")] },
     Row {
+        name: "[readers](shared-secrets.md#readers) of one secret that are kept",
+        limit: "{count}",
+        numbers: &[("crates/kinds/src/kinds/shared_secret_readers.rs", "MAX_READERS")],
+    },
+    Row {
+        name: "notes of readers that are not stored yet, in memory",
+        limit: "{bytes}, about 50,000 notes",
+        numbers: &[("crates/registry/src/registry/readers/notes.rs", "MAX_BYTES")],
+    },
+    Row {
+        name: "secrets whose readers a server stores in a minute",
+        limit: "{count}",
+        numbers: &[("crates/registry/src/registry/readers/stored.rs", "SECRETS_PER_ROUND")],
+    },
+    Row {
         name: "token of one request through an agent",
         limit: "{bytes}",
         numbers: &[("crates/auth/src/bearer.rs", "MAX_TUNNEL_TOKEN_BYTES")],

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use postern_auth::identity::Identity;
@@ -21,6 +22,7 @@ use crate::events::{self, NewEvent};
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::Registry;
+use crate::registry::readers::{NotedSecret, Reader, uid_of};
 use crate::registry::sync_writers::inline_writer;
 use crate::storage_key;
 
@@ -170,6 +172,24 @@ impl<'a> Batch<'a> {
         found.map_or(0, |found| found.json().len())
     }
 
+    /// Notes the copy of a source to a secret, if the readers of the source are noted.
+    fn note_copy(&self, target: &SyncTarget, of: &ObjectMeta) {
+        let DataSource { kind, namespace, name } = &target.source;
+        let info = kind.info();
+        let key = storage_key::object(info, Some(namespace), name);
+        let writer = target.writer.as_deref().and_then(|writer| self.identity(writer));
+        let source = self.registry.cache().of(info).get(&key).ok().flatten();
+        let (Some(writer), Some(source)) = (writer, source.filter(|_| info.notes_readers())) else {
+            return;
+        };
+        let json = source.json();
+        let Some(uid) = uid_of(&json) else { return };
+        let copy = storage_key::holder(Some(&of.namespace), &of.name);
+        let now = self.registry.source().now().unix_seconds();
+        let (secret, reader) = (NotedSecret { key: &key, uid }, Reader::of_copy(&writer, &copy));
+        self.registry.reader_notes().note(secret, reader, now);
+    }
+
     /// Whether a writer may read a source now.
     fn may_read(&self, writer: Option<&str>, source: &DataSource) -> bool {
         let identity = writer.and_then(|writer| self.identity(writer));
@@ -226,6 +246,7 @@ pub(super) async fn copy_data(
     let (wanted, mut failure) = wanted_state(batch, kind, &object)?;
     // Most often there is no change: permissions change for other callers.
     if wanted.fields != object.fields {
+        let has_copied = AtomicBool::new(false);
         if data_of(&wanted) != data_of(&object)
             && let Some(target) =
                 target.take_if(|target| !batch.counts_copy(target, &object.metadata))
@@ -238,11 +259,16 @@ pub(super) async fn copy_data(
         let writing = writing();
         // Decided on the object in the transaction, which may have been written in the meantime.
         let update = operations::update(registry, &permit, &writing, |now| {
-            wanted_state(batch, kind, now).map(|(object, _)| object)
+            let (object, _) = wanted_state(batch, kind, now)?;
+            has_copied.store(data_of(&object) != data_of(now), Ordering::Relaxed);
+            Ok(object)
         });
         if let Some(refused) = refusal(update.await)? {
             report(registry, kind, &object, &refused).await?;
             failure = Some(refused);
+        } else if let Some(target) = target.as_ref().filter(|_| has_copied.load(Ordering::Relaxed))
+        {
+            batch.note_copy(target, metadata);
         }
     }
     if let Some((reason, message)) = failure {

@@ -6,7 +6,8 @@
 //! - the bound names: the users and teams that access rules and members name (`commit` writes them);
 //! - the sync writer: the identity that requested a secret sync (`sync_writers`).
 //!
-//! `activity` writes the record of an access key's last use; it is removed with its key.
+//! `activity` writes the record of an access key's last use, and `readers` that of the readers of a secret; they are removed
+//! with the key and with the secret.
 
 use std::sync::Arc;
 
@@ -201,6 +202,10 @@ impl Registry {
             effects.delete(names);
         }
         self.forget_sync_writer(previous, effects);
+        if of.kind.info().notes_readers() {
+            let secret = storage_key::object(of.kind.info(), of.namespace, of.name);
+            self.remove_record(storage_key::readers(&secret), effects).await?;
+        }
         if of.kind.info().write_only.is_empty() {
             return Ok(());
         }
@@ -209,12 +214,18 @@ impl Registry {
             credential_field(of.kind).map(|_| storage_key::activity(of.kind.info(), of.name));
         let digest = secrets.digest().map(storage_key::digest);
         for key in std::iter::once(of.secret_key()).chain(activity).chain(digest) {
-            match self.store().get(&key).await.map(|found| found.value) {
-                // A corrupt record is also removed with its object.
-                Ok(Some(_)) | Err(Error::Corrupt { .. }) => effects.delete(key),
-                Ok(None) => effects.require(Condition::Absent(key), Conflict::Outdated),
-                Err(error) => return Err(from_store(error)),
-            }
+            self.remove_record(key, effects).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a record with its object, if there is one.
+    async fn remove_record(&self, key: Arc<str>, effects: &mut Effects) -> Result<(), ApiError> {
+        match self.store().get(&key).await.map(|found| found.value) {
+            // A corrupt record is also removed with its object.
+            Ok(Some(_)) | Err(Error::Corrupt { .. }) => effects.delete(key),
+            Ok(None) => effects.require(Condition::Absent(key), Conflict::Outdated),
+            Err(error) => return Err(from_store(error)),
         }
         Ok(())
     }

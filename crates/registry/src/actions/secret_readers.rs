@@ -1,0 +1,101 @@
+//! The readers of a secret, for its owner and for callers with `get` on `readers`
+//! (`docs/reference/shared-secrets.md#readers`).
+
+use postern_kinds::owned_access_key::{self, OwnedAccessKey};
+use postern_kinds::shared_secret_readers::{SecretReader, SharedSecretReaders, Spec};
+use postern_kinds::team::{self, Team};
+use postern_kinds::user::{self, User};
+use postern_kinds::{AnyKind, Owner};
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::ApiError;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::permit::Permit;
+use crate::registry::readers::{Reader, StoredReader};
+use crate::registry::{EncodedObject, Registry};
+
+/// The readers of the secret that the permit is for. They have names alone: no e-mail addresses and no groups.
+///
+/// # Errors
+/// 404; the errors of the store.
+pub(super) async fn list(registry: &Registry, permit: &Permit) -> Result<EncodedObject, ApiError> {
+    let secret = registry.stored(permit).await?;
+    let found = registry.readers_of(permit.kind(), &secret).await?;
+    let readers = found.readers.into_iter().map(|one| described(registry, one));
+    let readers: Result<Vec<_>, _> = readers.collect();
+    let spec = Spec { since: found.since, truncated: found.truncated, readers: readers? };
+    let info = SharedSecretReaders.info();
+    let Ok(Value::Object(fields)) = serde_json::to_value(spec) else {
+        return Err(ApiError::internal("the response could not be encoded", info.kind));
+    };
+    let ObjectMeta { name, namespace, uid, .. } = secret.metadata;
+    let metadata = ObjectMeta { name, namespace, uid, ..ObjectMeta::default() };
+    let (api_version, kind) = (info.version.to_string(), info.kind.to_owned());
+    let object = Object { api_version, kind, metadata, fields };
+    EncodedObject::for_action(permit, &SharedSecretReaders, &object)
+}
+
+/// A reader with the names that people know it by.
+fn described(registry: &Registry, stored: StoredReader) -> Result<SecretReader, ApiError> {
+    let StoredReader { reader, first_time, last_time, count } = stored;
+    let via = if reader.object.is_empty() { "Request" } else { "Sync" };
+    Ok(SecretReader {
+        via: via.to_owned(),
+        display_name: display_name_of(registry, &reader)?,
+        access_key_display_name: display_name_of_key(registry, &reader)?,
+        object: reader.object.into_owned(),
+        user: reader.user.into_owned(),
+        team: reader.team.into_owned(),
+        subject: reader.subject.into_owned(),
+        access_key: reader.access_key.into_owned(),
+        impersonated_by: reader.impersonated_by.into_owned(),
+        first_time: Some(first_time),
+        last_time: Some(last_time),
+        count,
+    })
+}
+
+/// The display name of the user or team; empty if it is gone. A later one of the same name is another one.
+fn display_name_of(registry: &Registry, reader: &Reader<'_>) -> Result<String, ApiError> {
+    let (kind, name): (&dyn AnyKind, _) = match (&*reader.user, &*reader.team) {
+        ("", "") => return Ok(String::new()),
+        ("", team) => (&Team, team),
+        (user, _) => (&User, user),
+    };
+    let Some(object) = object_of(registry, kind, name)? else { return Ok(String::new()) };
+    if object.metadata.uid != *reader.uid {
+        return Ok(String::new());
+    }
+    Ok(if reader.user.is_empty() {
+        team::Fields::deserialize(&object.fields).unwrap_or_default().spec.display_name
+    } else {
+        user::Fields::deserialize(&object.fields).unwrap_or_default().spec.display_name
+    })
+}
+
+/// The display name of the access key; empty if it is gone, or if another user or team has a key of this name.
+fn display_name_of_key(registry: &Registry, reader: &Reader<'_>) -> Result<String, ApiError> {
+    if reader.access_key.is_empty() {
+        return Ok(String::new());
+    }
+    let found = object_of(registry, &OwnedAccessKey, &reader.access_key)?;
+    let Some(object) = found else { return Ok(String::new()) };
+    let spec = owned_access_key::Fields::deserialize(&object.fields).unwrap_or_default().spec;
+    let is_of_reader = match spec.owner() {
+        Some(Owner::User(name)) => *reader.user == *name || *reader.impersonated_by == *name,
+        Some(Owner::Team(name)) => *reader.team == *name,
+        Some(Owner::Subject(name)) => *reader.subject == *name,
+        None => false,
+    };
+    Ok(if is_of_reader { spec.display_name } else { String::new() })
+}
+
+fn object_of(
+    registry: &Registry,
+    kind: &dyn AnyKind,
+    name: &str,
+) -> Result<Option<Object>, ApiError> {
+    let found = registry.read_to_decide(kind, None, name)?;
+    found.map(|found| found.part()).transpose()
+}
