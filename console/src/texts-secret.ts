@@ -9,7 +9,7 @@ export const secretTexts = {
     first: 'First',
     last: 'Last',
     count: 'Times',
-    via: { Request: 'key', Sync: 'copied to', Agent: 'agent' } as Record<string, string>,
+    via: { Request: 'key', Sync: 'copied to' },
     impersonatedBy: (name: string) => `impersonated by ${name}`,
     since: (time: string) => `Counted since ${time}.`,
     truncated: 'Only the latest 50 readers are kept.',

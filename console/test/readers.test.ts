@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { SHARED_SECRETS } from '../src/lib/kinds';
-import { readReaders, rowsOfReaders, type SecretReaders } from '../src/lib/readers';
+import { readReaders, rowsOfReaders } from '../src/lib/readers';
+import type { SecretReaders } from '../src/lib/types';
 import { unchangedSince } from '../src/lib/value-age';
 
 const ANSWER: SecretReaders = {

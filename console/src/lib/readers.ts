@@ -1,34 +1,7 @@
 // Who was sent the values of a secret.
 import { ApiError, get } from './api';
 import { objectPath, type Kind } from './kinds';
-
-/** One reader, as `sharedsecrets/NAME/readers` has it. */
-export interface Reader {
-  /** `Request`, `Sync` or `Agent`. */
-  via?: string;
-  user?: string;
-  team?: string;
-  /** Another subject. */
-  subject?: string;
-  /** The caller that impersonated the user, team or subject. The key is that of the caller. */
-  impersonatedBy?: string;
-  displayName?: string;
-  accessKey?: string;
-  accessKeyDisplayName?: string;
-  /** The object that the values were copied to. */
-  object?: string;
-  firstTime?: string;
-  lastTime?: string;
-  count?: number;
-}
-
-export interface SecretReaders {
-  /** Since when readers are counted. */
-  since?: string;
-  /** Whether there were more readers than the list has. */
-  truncated?: boolean;
-  readers?: Reader[];
-}
+import type { SecretReaders } from './types';
 
 /** A row of the card. */
 export interface ReaderRow {
@@ -36,7 +9,7 @@ export interface ReaderRow {
   who: string;
   /** The page of the user or team; empty if there is none. */
   page: string;
-  via: 'Request' | 'Sync' | 'Agent';
+  via: 'Request' | 'Sync';
   /** The access key as people know it, or the object that the values were copied to. */
   by: string;
   /** The page of the access key; empty if there is none. */
@@ -52,12 +25,12 @@ export function rowsOfReaders({ readers = [] }: SecretReaders): ReaderRow[] {
   const rows = readers.map((reader): ReaderRow => {
     const { via = 'Request', user = '', team = '', subject = '', impersonatedBy = '', displayName = '', accessKey = '', accessKeyDisplayName = '', object = '', firstTime = '', lastTime = '', count = 0 } = reader;
     const name = user || team || subject;
-    const isCopy = via === 'Sync' || via === 'Agent';
+    const isCopy = via === 'Sync';
     return {
       id: JSON.stringify([via, user, team, subject, accessKey, object, impersonatedBy]),
       who: displayName && displayName !== name ? `${displayName} (${name})` : name,
       page: user ? `/users/${encodeURIComponent(user)}` : team ? `/teams/${encodeURIComponent(team)}` : '',
-      via: isCopy ? via : 'Request',
+      via: isCopy ? 'Sync' : 'Request',
       by: isCopy ? object : accessKeyDisplayName && accessKeyDisplayName !== accessKey ? `${accessKeyDisplayName} (${accessKey})` : accessKey,
       keyPage: !isCopy && accessKey ? `/keys/${encodeURIComponent(accessKey)}` : '',
       impersonatedBy,

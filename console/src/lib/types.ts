@@ -21,6 +21,7 @@ export type AccessPreview = Schemas['sh.platform.management.v1.AccessPreview'];
 export type PreviewRequest = NonNullable<NonNullable<AccessPreview['spec']>['requests']>[number];
 export type PreviewResult = NonNullable<NonNullable<AccessPreview['status']>['results']>[number];
 export type PreviewedScope = Schemas['sh.platform.management.v1.PreviewedScope'];
+export type SecretReaders = Schemas['sh.platform.management.v1.SharedSecretReaders'];
 export type SecretEntries = Schemas['sh.platform.management.v1.SecretEntries'];
 export type SecretEntry = Schemas['sh.platform.management.v1.SecretEntry'];
 export type ResourceAccessReview = Schemas['sh.platform.management.v1.ResourceAccessReview'];
