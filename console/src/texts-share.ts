@@ -46,7 +46,7 @@ export const shareTexts = {
     unnamed: (whom: string) =>
       `You cannot share with the ${whom}: you have no team in common, or the name does not exist. You can share with your teams and their members, and in a project with its members. An administrator can share with anyone.`,
     everyone: () => 'You cannot share with every user. An administrator can.',
-    'not-held': (verb: string) => `You can give only what you may do yourself, and you do not have the verb ${verb}.`,
+    'not-held': (verb: string) => `You can give only what you may do yourself, and you do not have ${verb === '*' ? 'every permission' : `the verb ${verb}`}.`,
     changed: () => 'Another writer changed the object meanwhile. The rows show its rules as they are now. Look at the changes again, and save.',
     'unknown-name': (name: string) => `There is no user or team ${name}.`,
   } as Record<string, (what: string) => string>,

@@ -82,6 +82,7 @@ describe('refusalOf', () => {
     [403, 'sharedsecrets "db" is forbidden: User "ada" cannot bind resource "users": access for the user "eve" requires a common team, or the verb bind on this user', { why: 'unnamed', what: 'user eve' }],
     [403, 'x: access for all users (`*`) requires the verb bind on all users', { why: 'everyone', what: '' }],
     [403, 'sharedsecrets "db" is forbidden: User "ada" cannot delete resource "sharedsecrets" in API group', { why: 'not-held', what: 'delete' }],
+    [403, 'sharedsecrets "db" is forbidden: User "ada" cannot * resource "sharedsecrets" in API group', { why: 'not-held', what: '*' }],
     [409, 'the object has been modified', { why: 'changed', what: '' }],
     [403, 'something else', undefined],
     [500, 'cannot get resource', undefined],

@@ -1,6 +1,6 @@
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { ACCESS_KEYS, CONNECTORS, TEAMS, USERS, type Kind } from '../src/lib/kinds';
-import { isLastWay, stoppingKeys, stopsOf, type Administrators } from '../src/lib/stops';
+import { askStops, isLastWay, stoppingKeys, stopsOf, type Administrators } from '../src/lib/stops';
 import type { OwnedAccessKey } from '../src/lib/types';
 
 const NOW = Date.parse('2026-03-01T00:00:00Z');
@@ -91,5 +91,39 @@ describe('isLastWay', () => {
 
   it('is not known without the administrators', () => {
     expect(stopsOf(ACCESS_KEYS, target('laptop'), whole, undefined, '', NOW).isLastWay).toBeUndefined();
+  });
+});
+
+describe('askStops', () => {
+  afterEach(() => vi.unstubAllGlobals());
+
+  /** A server where grace, by herself, and eve, by the team ops, are administrators who log in at providers. */
+  function serve(disabled: { connector?: boolean; grace?: boolean } = {}) {
+    const user = (name: string, connector: string, off = false) => ({ metadata: { name }, spec: { disabled: off, identities: [{ connector, subject: 's' }] } });
+    const session = { metadata: { name: 'session' } };
+    const answers: Record<string, unknown> = {
+      ownedaccesskeys: { items: [{ ...session, spec: { user: 'grace' }, status: { session: {} } }] },
+      resourceaccessreviews: { status: { complete: true, subjects: [{ kind: 'AccessKey', name: 'session' }, { kind: 'User', name: 'grace' }, { kind: 'Team', name: 'ops' }] } },
+      connectors: { items: [{ metadata: { name: 'corp' }, spec: { disabled: disabled.connector } }] },
+      'teams/ops/members': { users: [{ name: 'eve' }] },
+      'users/grace': user('grace', 'corp', disabled.grace),
+      'users/eve': user('eve', 'gone'),
+      'users/grace/accesskeys': { items: [] },
+    };
+    const fetched = (path: string) => {
+      const found = answers[path.replace(/^.*\/v1\//, '').replace(/\?.*$/, '')];
+      return Promise.resolve(new Response(JSON.stringify(found ?? { message: 'not found' }), { status: found ? 200 : 404 }));
+    };
+    vi.stubGlobal('fetch', fetched);
+  }
+
+  it('counts an administrator who can log in at an enabled provider as a way in', async () => {
+    serve();
+    expect((await askStops(ACCESS_KEYS, target('session'), '')).isLastWay).toBe(false);
+    expect((await askStops(USERS, target('grace'), '')).isLastWay).toBe(true);
+    serve({ connector: true });
+    expect((await askStops(ACCESS_KEYS, target('session'), '')).isLastWay).toBe(true);
+    serve({ grace: true });
+    expect((await askStops(ACCESS_KEYS, target('session'), '')).isLastWay).toBe(true);
   });
 });

@@ -25,6 +25,8 @@ type Outcome = 'loaded' | 'failed' | 'later';
 
 export class LiveObject<T extends { metadata?: ObjectMeta }> {
   value: T | undefined = $state.raw(undefined);
+  /** The metadata with the managers of fields, which a subresource does not return. */
+  managed: ObjectMeta | undefined = $state.raw(undefined);
   failure: Failure | undefined = $state.raw(undefined);
   state: WatchState = $state('connecting');
   /** Whether the object was deleted while it was on the screen. */
@@ -41,6 +43,7 @@ export class LiveObject<T extends { metadata?: ObjectMeta }> {
     this.close();
     if (JSON.stringify(target) !== JSON.stringify(this.#target)) {
       this.value = undefined;
+      this.managed = undefined;
       this.failure = undefined;
     }
     this.#target = target;
@@ -110,7 +113,8 @@ export class LiveObject<T extends { metadata?: ObjectMeta }> {
         background: true,
         signal: this.#stop.signal,
       });
-      return { version: list.metadata?.resourceVersion ?? '', changed: list.items?.[0]?.metadata?.resourceVersion ?? '0' };
+      this.managed = list.items?.[0]?.metadata;
+      return { version: list.metadata?.resourceVersion ?? '', changed: this.managed?.resourceVersion ?? '0' };
     } catch (cause) {
       if (isTemporary(failureOf(cause))) return 'later';
       this.state = 'ended';
@@ -126,10 +130,11 @@ export class LiveObject<T extends { metadata?: ObjectMeta }> {
       query: { fieldSelector: `metadata.name=${target.name}` },
       accept: METADATA_TYPE,
       from: version,
-      onEvent: (type) => {
+      onEvent: (type, object) => {
         if (type === 'DELETED') this.isGone = true;
         else {
           this.isGone = false;
+          this.managed = (object as { metadata?: ObjectMeta }).metadata;
           void this.#reload();
         }
       },

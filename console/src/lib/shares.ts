@@ -126,6 +126,6 @@ export function refusalOf({ code, message, causes }: Failure): Refusal | undefin
   if (/requires the verb bind on all users/.test(message)) return { why: 'everyone', what: '' };
   const whom = /access for the (user|team) "([^"]*)" requires/.exec(message);
   if (whom) return { why: 'unnamed', what: `${whom[1]} ${whom[2]}` };
-  const verb = /cannot (\w+) resource/.exec(message)?.[1];
+  const verb = /cannot (\S+) resource/.exec(message)?.[1];
   return verb === undefined ? undefined : { why: 'not-held', what: verb };
 }

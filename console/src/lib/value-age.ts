@@ -1,7 +1,5 @@
 // How old the values of a secret are. The server keeps no time for each entry, but for each manager of fields.
-import { METADATA_TYPE, get } from './api';
-import { objectPath, type Kind } from './kinds';
-import type { AnyObject, ObjectMeta } from './types';
+import type { ObjectMeta } from './types';
 
 function fieldsOf(value: unknown, name: string): Record<string, unknown> {
   const inner = typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
@@ -23,10 +21,4 @@ export function unchangedSince(metadata: ObjectMeta | undefined): Map<string, st
     }
   }
   return since;
-}
-
-/** The same for a secret of the server. No value is read. */
-export async function readAges(kind: Kind, name: string, namespace: string): Promise<Map<string, string>> {
-  const secret = await get<AnyObject>(objectPath(kind, name, namespace), { accept: METADATA_TYPE, background: true });
-  return unchangedSince(secret.metadata);
 }

@@ -1,5 +1,5 @@
-// The pages about one object. They are in one file of the build: in files of their own, they are larger by a fifth, and who
-// opens one opens others.
+// The pages about one object. They are one file of the build, because they share most of their parts: apart, they are larger by
+// a fifth.
 export { default as SharedSecret } from './SecretPage.svelte';
 export { default as ProjectSecret } from './SecretPage.svelte';
 export { default as OwnedAccessKey } from './KeyPage.svelte';

@@ -86,6 +86,7 @@ def a_developers_first_day(bench):
     ada.press("Create", form)
     expect(page.get_by_role("heading", level=1)).to_contain_text("db")
     expect(page.get_by_text("as the owner")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"7 B · at least \w+ old"))).to_be_visible()
 
     # Another team is refused in words, and nothing is shared.
     dialog = share(ada)
