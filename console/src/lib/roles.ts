@@ -18,6 +18,8 @@ const EVERYONE = ['platform:user:*', 'platform:authenticated', 'system:authentic
 const OF_OBJECTS = /^platform:(access|members):/;
 /** The names of bindings that only the server changes begin so. */
 const OF_SERVER = 'platform:';
+/** All but the objects of access rules: there can be a pair of them for each shared object. */
+const NOT_OF_RULES = 'platform.sh/managed-by!=access-rules';
 
 export interface RoleRef {
   kind: string;
@@ -89,7 +91,7 @@ async function readAll(plural: string): Promise<{ items: Item[]; isWhole: boolea
   let next: string | undefined;
   try {
     do {
-      const path = withQuery(`${RBAC}/${plural}`, { limit: PAGE, continue: next });
+      const path = withQuery(`${RBAC}/${plural}`, { limit: PAGE, labelSelector: NOT_OF_RULES, continue: next });
       const list: { metadata?: { continue?: string }; items?: Item[] } = await get(path, { background: true });
       items.push(...(list.items ?? []));
       next = list.metadata?.continue;

@@ -114,6 +114,24 @@ def a_role_is_taken_away(bench):
     press(page, "Find out")
     expect(page.get_by_role("row").filter(has_text="web")).to_contain_text("role platform-viewer, for platform:team:red")
 
+    # A role in a project is that of a member.
+    heading(bench, page, "/users/ada", "ada")
+    press(page, "Grant a role")
+    page.get_by_role("radio", name="In a project").check()
+    page.get_by_role("combobox", name="Project").select_option("web")
+    dialog = grant(page, "platform-project-viewer", "user/ada")
+    expect(dialog.get_by_text("postern grant viewer --user ada --project web")).to_be_visible()
+    press(dialog, "Grant a role")
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("link", name="web", exact=True)).to_be_visible()
+    members = lambda: [one["name"] for one in bench.ok("GET", f"{API}/projects/web")["spec"].get("members", [])]
+    assert members() == ["ada"], members()
+    press(page, "Take away platform-project-viewer: user/ada, in the project web")
+    expect(dialog.get_by_text("postern revoke viewer --user ada --project web")).to_be_visible()
+    press(dialog, "Take away")
+    expect(dialog).to_have_count(0)
+    assert members() == [], members()
+
 
 def a_cluster_is_connected(bench):
     page = bench.logged_in()

@@ -219,7 +219,7 @@ def delete(bench, keyboard):
     keyboard.press("Enter")
     keyboard.type("red")
     # The dialog first counts what stops.
-    expect(page.get_by_role("dialog").get_by_role("button", name="Delete")).to_be_enabled()
+    expect(page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True)).to_be_enabled()
     keyboard.press("Enter")
     keyboard.heading("Teams")
     assert bench.call("GET", f"{API}/teams/red").status == 404

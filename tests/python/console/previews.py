@@ -106,7 +106,7 @@ def the_scope_editor_shows_what_the_key_can_do(bench):
     for entries in SCOPES:
         dialog = open_editor(page, entries)
         preview = shown(page, dialog)
-        dialog.get_by_role("button", name="Create").click()
+        dialog.get_by_role("button", name="Create", exact=True).click()
         value = dialog.locator("[data-secret]")
         expect(value).to_be_visible()
         key = value.inner_text()
