@@ -55,6 +55,20 @@ fn selves() -> String {
     collection("selves/me")
 }
 
+/// Each counts for its key and for the owner, and only the count of the owner is the same.
+#[tokio::test]
+async fn sessions_of_one_owner_that_begin_at_once_do_not_conflict() {
+    let server = Server::start().await;
+    let admin = server.client();
+    user(&admin, "ada").await;
+    let mut clients = Vec::new();
+    for number in 0..24 {
+        clients.push(with_key(&admin, &format!("ada-{number}"), json!({ "user": "ada" })).await);
+    }
+    let begun = clients.iter().map(async |client| client.post(SESSION).send().await.status);
+    assert_eq!(futures_util::future::join_all(begun).await, [201; 24]);
+}
+
 #[tokio::test]
 async fn a_session_is_a_key_that_ends_with_the_key_of_its_login() {
     let server = Server::start().await;

@@ -19,6 +19,7 @@ mod recent_events;
 mod start;
 pub mod values;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -247,12 +248,17 @@ impl Registry {
         &self.refused_quotas
     }
 
-    /// The lock of the creates that write this count. The transaction keeps a count right, also with several servers on
-    /// one store: the lock spares the requests of this server their conflicts.
-    pub(crate) fn count_lock(&self, key: &str) -> &tokio::sync::Mutex<()> {
-        let sum =
-            key.bytes().fold(0, |sum: usize, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-        &self.count_locks[sum % COUNT_LOCKS]
+    /// The locks of the creates that write these counts, in one order for all creates. The transaction keeps a count right,
+    /// also with several servers on one store: the locks spare the requests of this server their conflicts.
+    pub(crate) fn count_locks<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a Arc<str>>,
+    ) -> impl Iterator<Item = &tokio::sync::Mutex<()>> {
+        let sum = |key: &Arc<str>| {
+            key.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
+        };
+        let numbers: BTreeSet<usize> = keys.map(|key| sum(key) % COUNT_LOCKS).collect();
+        numbers.into_iter().filter_map(|number| self.count_locks.get(number))
     }
 
     /// The view of the present state that admission reads.

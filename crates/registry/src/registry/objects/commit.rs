@@ -131,21 +131,24 @@ impl Registry {
         dry_run: bool,
     ) -> Result<Option<Position>, CommitError> {
         let has_new = staged.iter().any(StagedChange::is_new);
-        let (mut exhausted, mut count_lock) = (None, None);
+        let (mut exhausted, mut count_locks) = (None, Vec::new());
         for _ in 0..ATTEMPTS {
             let mut effects = self.effects(staged, dry_run).await?;
             if dry_run {
                 self.check_values_are_free(staged, &effects).await?;
                 return Ok(None);
             }
-            if count_lock.is_none()
-                && let Some(key) = effects.count()
-            {
-                let lock = self.count_lock(key);
-                if let Ok(guard) = lock.try_lock() {
-                    count_lock = Some(guard);
-                } else {
-                    count_lock = Some(lock.lock().await);
+            if count_locks.is_empty() {
+                let mut has_waited = false;
+                for lock in self.count_locks(effects.counts()) {
+                    let free = lock.try_lock().ok();
+                    has_waited |= free.is_none();
+                    count_locks.push(match free {
+                        Some(held) => held,
+                        None => lock.lock().await,
+                    });
+                }
+                if has_waited {
                     // Another write has counted meanwhile.
                     continue;
                 }

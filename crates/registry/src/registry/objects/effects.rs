@@ -114,9 +114,9 @@ impl Effects {
         Txn { conditions, changes: std::mem::take(&mut self.changes) }
     }
 
-    /// The first count that the transaction writes.
-    pub(super) fn count(&self) -> Option<&Arc<str>> {
-        self.guards.iter().map(Guard::key).find(|key| storage_key::is_count(key))
+    /// The counts that the transaction writes.
+    pub(super) fn counts(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.guards.iter().map(Guard::key).filter(|key| storage_key::is_count(key))
     }
 
     /// The meaning of a conflict on this key. A key without a condition is a record that is removed
