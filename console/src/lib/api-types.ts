@@ -1970,6 +1970,60 @@ export interface components {
             /** @description The metadata of the list: its version, and the token for the next page. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"];
         };
+        /** @description A reader of a secret: a caller with one access key, or a copy by secret sync. It has a user, a team or a subject. */
+        "sh.platform.management.v1.SharedSecretReader": {
+            /** @description The name of the access key of the request. */
+            accessKey?: string;
+            /** @description The name of the access key for people. */
+            accessKeyDisplayName?: string;
+            /**
+             * Format: uint64
+             * @description How many responses, events of watches or copies had the values.
+             */
+            count?: number;
+            /** @description The name of the user or team for people. */
+            displayName?: string;
+            /** @description The first time. */
+            firstTime?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Time"];
+            /** @description The caller that impersonated the user, team or subject. The access key is that of the caller. */
+            impersonatedBy?: string;
+            /** @description The last time. */
+            lastTime?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Time"];
+            /** @description The ProjectSecret that got a copy: its namespace and name. */
+            object?: string;
+            /** @description Another subject. */
+            subject?: string;
+            /** @description The name of the Team. */
+            team?: string;
+            /** @description The name of the User. Of a copy, it is the writer of its labels. */
+            user?: string;
+            /** @description How the values were sent: Request or Sync. */
+            via?: string;
+        };
+        /** @description SharedSecretReaders lists the identities that were sent values of a shared secret. */
+        "sh.platform.management.v1.SharedSecretReaders": {
+            /**
+             * @description Version of the schema that this object follows, as `group/version`. The server takes
+             *     the endpoint's when it is absent, and refuses any other.
+             */
+            apiVersion?: string;
+            /**
+             * @description The kind of this object, in CamelCase. If it is absent, the server takes the kind of the endpoint. Cannot be
+             *     changed.
+             */
+            kind?: string;
+            /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
+            metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
+            /** @description The readers. The one that was sent values last is the first. */
+            readers?: components["schemas"]["sh.platform.management.v1.SharedSecretReader"][];
+            /**
+             * @description The time since which readers are noted: the creation of the secret, or the first start of a server that notes
+             *     readers.
+             */
+            since?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Time"];
+            /** @description Whether readers are missing. The 50 that were sent values last are kept, and a server with too many notes loses some. */
+            truncated?: boolean;
+        };
         /** @description The secret data, its owner, and its access rules. */
         "sh.platform.management.v1.SharedSecretSpec": {
             /**
