@@ -2021,7 +2021,7 @@ export interface components {
              *     readers.
              */
             since?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Time"];
-            /** @description Whether there were more readers. The 50 that were sent values last are kept. */
+            /** @description Whether readers are missing. The 50 that were sent values last are kept, and a server with too many notes loses some. */
             truncated?: boolean;
         };
         /** @description The secret data, its owner, and its access rules. */

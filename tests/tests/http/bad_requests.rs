@@ -396,7 +396,7 @@ async fn bodies_and_addresses_that_contradict() {
         (client.post(&one).json(&secret("s1", "v")), &create),
         (client.put(&list).json(&secret("s1", "v")), &update),
         (client.request("OPTIONS", &list), &options),
-        (client.get(&format!("{one}/status")), "404 NotFound\nthe server could not find the requested resource: this path below management.platform.sh/v1 is not served here: namespaces/NAMESPACE/sharedsecrets/NAME has entries, entry"),
+        (client.get(&format!("{one}/status")), "404 NotFound\nthe server could not find the requested resource: this path below management.platform.sh/v1 is not served here: namespaces/NAMESPACE/sharedsecrets/NAME has entries, entry, readers"),
         (client.get(&format!("{GROUP}/nothings")), "404 NotFound\nthe server could not find the requested resource: this path below management.platform.sh/v1 is not served here"),
     ])
     .await;

@@ -160,7 +160,7 @@ impl Recipient {
     }
 
     /// The values in a response with a list of these objects. Objects without values are not counted, except in a list of
-    /// more than [`MAX_NAMED`] objects.
+    /// more than 20 objects.
     pub fn list(info: &Info, objects: &[Arc<CachedObject>], parts: ObjectParts) -> SentValues {
         if !can_have_values(info, parts) {
             return SentValues::None;

@@ -128,6 +128,8 @@ impl Registry {
 
     /// Stores the notes of the secrets with these uids.
     async fn store_readers_of(&self, batch: Vec<Arc<str>>) -> Result<(), ApiError> {
+        // Otherwise a secret that was created just now would be taken for one that is gone.
+        self.cache().wait_until_current().await?;
         let storing = self.reader_notes().storing.lock().await;
         let (mut txn, mut noted) = (Txn::default(), Vec::with_capacity(batch.len()));
         for uid in &batch {
