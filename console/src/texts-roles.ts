@@ -26,6 +26,7 @@ export const roleTexts = {
   binding: (kind: string, name: string) => `${kind} ${name}`,
 
   grant: 'Grant a role',
+  grantShort: 'Grant',
   grantThis: (role: string) => `Grant ${role}`,
   role: 'Role',
   who: 'User or team',

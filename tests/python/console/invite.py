@@ -26,4 +26,20 @@ def an_invited_user_begins_in_another_browser(bench):
     expect(second.get_by_role("button", name="Log in with the link")).to_have_count(0)
 
 
-run(an_invited_user_begins_in_another_browser)
+def the_title_is_above_the_actions(bench):
+    bench.ok("POST", f"{API}/users", {"metadata": {"name": "dana"}, "spec": {"displayName": "Dana D"}})
+    page = bench.logged_in()
+    bench.go(page, "/users/dana")
+    title, button = page.get_by_text("Dana D", exact=True), page.get_by_role("button", name="Invite", exact=True)
+    top = lambda one: one.bounding_box()["y"]
+    page.set_viewport_size({"width": 390, "height": 900})
+    expect(button).to_be_visible()
+    assert top(page.get_by_role("heading", level=1)) < top(title) < top(button)
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert top(title) > top(button), "there is room for the actions beside the name"
+    # A role has a short button, which names it for those who do not see where it is.
+    bench.go(page, "/roles")
+    expect(page.get_by_role("button", name="Grant: platform-admin", exact=True)).to_have_text("Grant: platform-admin")
+
+
+run(an_invited_user_begins_in_another_browser, the_title_is_above_the_actions)
