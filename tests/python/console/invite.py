@@ -26,7 +26,7 @@ def an_invited_user_begins_in_another_browser(bench):
     expect(second.get_by_role("button", name="Log in with the link")).to_have_count(0)
 
 
-def the_title_is_above_the_actions(bench):
+def the_actions_fit_the_user(bench):
     bench.ok("POST", f"{API}/users", {"metadata": {"name": "dana"}, "spec": {"displayName": "Dana D"}})
     page = bench.logged_in()
     bench.go(page, "/users/dana")
@@ -37,9 +37,13 @@ def the_title_is_above_the_actions(bench):
     assert top(page.get_by_role("heading", level=1)) < top(title) < top(button)
     page.set_viewport_size({"width": 1280, "height": 900})
     assert top(title) > top(button), "there is room for the actions beside the name"
+    # Nobody can use a link of a disabled user, so there is none.
+    bench.ok("PATCH", f"{API}/users/dana", {"spec": {"disabled": True}})
+    expect(button).to_have_attribute("title", "A disabled user cannot log in. Enable the user first.")
+    expect(button).to_have_attribute("aria-disabled", "true")
     # A role has a short button, which names it for those who do not see where it is.
     bench.go(page, "/roles")
     expect(page.get_by_role("button", name="Grant: platform-admin", exact=True)).to_have_text("Grant: platform-admin")
 
 
-run(an_invited_user_begins_in_another_browser, the_title_is_above_the_actions)
+run(an_invited_user_begins_in_another_browser, the_actions_fit_the_user)
