@@ -3,6 +3,7 @@ import { forgetDecisions } from './access';
 import { GROUP_PATH, noteSession, observe, review, send, type RequestOptions } from './api';
 import type { ConsoleSession, Self } from './types';
 import { failureOf, type Failure } from './failure';
+import { noteProjectPrefix } from './project-namespace';
 import { toasts } from './toasts.svelte';
 import { texts } from '../texts';
 
@@ -191,6 +192,7 @@ class Session {
     forgetDecisions();
     const self = await review<Self>('selves', 'Self', {}, { background: true });
     this.self = self.status;
+    noteProjectPrefix(self.status?.projectNamespacePrefix);
     this.#apply(status);
     this.endReason = '';
     this.phase = 'in';
