@@ -23,7 +23,8 @@ const whole = { keys: KEYS, isWhole: true };
 const target = (name: string) => [{ name, uid: `uid-${name}` }];
 const administrators = (subjects: Record<string, string[]>, sessions: string[] = []): Administrators => ({
   subjects: Object.entries(subjects).flatMap(([kind, names]) => names.map((name) => ({ kind, name }))),
-  sessions: new Set(sessions),
+  weak: new Set(sessions),
+  members: new Map(),
   logins: [],
 });
 
