@@ -63,6 +63,11 @@ export const roleTexts = {
   noSuch: (name: string) => `“${name}” does not exist. Choose another one.`,
   neither: 'No such permission',
 
+  invitations: 'Invitations',
+  invitation: 'Invitation',
+  validUntil: (end: string) => `Invitation, valid until ${end}`,
+  withdraw: 'Withdraw',
+  withdrawn: 'The invitation was withdrawn. Its link no longer works.',
   noSessions: 'No sessions.',
   teams: 'Teams',
   noTeams: 'In no team that you may see.',

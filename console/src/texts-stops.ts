@@ -5,8 +5,10 @@ const many = (count: number, one: string): string => `${count} ${one}${count ===
 export const stopTexts = {
   asking: 'Counting what stops…',
   unknown: 'What stops is not known:',
-  stops: (keys: number, sessions: number, isAtLeast: boolean, isKey: boolean) =>
-    `${isAtLeast ? 'At least ' : ''}${many(keys, isKey ? 'other access key' : 'access key')} and ${many(sessions, 'session')} stop at once.`,
+  stops: ({ keys, sessions, invitations, isAtLeast }: { keys: number; sessions: number; invitations: number; isAtLeast: boolean }, isKey: boolean) => {
+    const counted = [many(keys, isKey ? 'other access key' : 'access key'), many(sessions, 'session'), ...(invitations > 0 ? [many(invitations, 'invitation')] : [])];
+    return `${isAtLeast ? 'At least ' : ''}${counted.slice(0, -1).join(', ')} and ${counted.at(-1)} stop at once.`;
+  },
   ownSession: 'Your own session is one of them: this page logs you out.',
   lastWay: 'This is the last way in: no other unlimited access key with every permission is left that is valid for a day or longer, and no administrator can log in with single sign-on.',
   maybeLastWay: 'This may be your last way in. Check that you have another one.',

@@ -1,6 +1,6 @@
 // What stops when an access key, its owner or its maker is disabled or deleted.
 import { get, review, withQuery } from './api';
-import { endOf, isSession, stateOf } from './keys';
+import { endOf, isInvitation, isSession, stateOf } from './keys';
 import { ACCESS_KEYS, CONNECTORS, TEAMS, USERS, collectionPath, objectPath, type Kind } from './kinds';
 import type { Connector, OwnedAccessKey, ResourceAccessReview, ReviewedSubject, TeamMembers, User } from './types';
 
@@ -40,7 +40,9 @@ export interface Stops {
   /** The keys that stop with the targets, without the targets. */
   keys: number;
   sessions: number;
-  /** Whether there may be more of both. */
+  /** Login links that were not used yet. */
+  invitations: number;
+  /** Whether there may be more of them. */
   isAtLeast: boolean;
   /** Whether the session of this page is one of them. */
   endsSession: boolean;
@@ -193,13 +195,14 @@ export function stopsOf(kind: Kind, targets: Target[], known: KnownKeys, adminis
   const names = new Set(stopping.map(nameOf));
   // A key that was not read stops, too.
   if (kind.kind === 'OwnedAccessKey') for (const { name } of targets) names.add(name);
-  const alive = stopping.filter((key) => stateOf(key, now) === 'Active' && !key.status?.session?.loginCode);
+  const alive = stopping.filter((key) => stateOf(key, now) === 'Active');
   const others = kind.kind === 'OwnedAccessKey' ? alive.filter((key) => !targets.some(({ name }) => name === nameOf(key))) : alive;
   const sessions = others.filter(isSession).length;
   const lastWay = administrators && isLastWay(kind, targets, names, administrators);
   return {
     keys: others.length - sessions,
     sessions,
+    invitations: stopping.filter((key) => isInvitation(key, now)).length,
     isAtLeast: !known.isWhole,
     endsSession: names.has(session),
     isLastWay: lastWay || known.isWhole ? lastWay : undefined,
