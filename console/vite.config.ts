@@ -33,8 +33,8 @@ const SHARED = new RegExp(`node_modules|src/(texts\\.ts|lib/(${SHARED_LIB})|comp
 
 /** What most pages of objects need. */
 const DETAIL_COMPONENTS =
-  'Detail|LastWay|LastWayNote|Facts|Conditions|DeleteDialog|ConfirmDialog|Consequences|EnableButton|SameCommand|YamlTab|EventsTab|Conflicts|Diff|YamlEditor|AccessTab|WhoCan|RulesCard|Share|ShareDialog|Readers|NameList|SecretOnce|KeyTable|Members|RuleList';
-const DETAILS = new RegExp(`src/(components/(${DETAIL_COMPONENTS})\\.|texts-(objects|pages|secret|share|stops)|lib/(command|known-people|last-way|save-check|merge|other-ways|readers|scope|shares|sources|value-age|rules|rule-words|stops|live-object|yaml))`);
+  'Detail|LastWay|LastWayNote|Facts|Conditions|DeleteDialog|ConfirmDialog|Consequences|EnableButton|SameCommand|YamlTab|EventsTab|Conflicts|Diff|YamlEditor|AccessTab|WhoCan|RulesCard|Share|ShareDialog|Readers|NameList|Owned|SecretOnce|KeyTable|Members|RuleList';
+const DETAILS = new RegExp(`src/(components/(${DETAIL_COMPONENTS})\\.|texts-(objects|pages|secret|share|stops)|lib/(command|known-people|last-way|save-check|merge|other-ways|owned|readers|scope|shares|sources|value-age|rules|rule-words|stops|live-object|yaml))`);
 
 /** The pages of an administrator: people, roles and clusters. */
 const PEOPLE =
