@@ -1,8 +1,10 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { forgetDecisions } from '../src/lib/access';
 import { MERGE_PATCH } from '../src/lib/api';
 import { ACCESS_KEYS, CONNECTORS, TEAMS, USERS, WORKLOAD_IDENTITIES, objectPath, type Kind } from '../src/lib/kinds';
 import { takesLastWay, type Ways } from '../src/lib/last-way';
 import { checkSave, type Doubt } from '../src/lib/save-check';
+import { session } from '../src/lib/session.svelte';
 import { isWayIn, nameOf, type Login } from '../src/lib/stops';
 import type { AnyObject, OwnedAccessKey } from '../src/lib/types';
 
@@ -129,11 +131,14 @@ describe('checkSave', () => {
   const user = (groups: string[]) => ({ metadata: { name: 'admin', uid: 'u' }, spec: { groups } });
 
   /** A server with one administrator, whose review has this status. */
-  function serve(review: number) {
+  function serve(review: number, mayAll = true) {
     const sent: string[] = [];
     vi.stubGlobal('fetch', (target: string, { method = 'GET' }: RequestInit = {}) => {
       sent.push(`${method} ${target.split('/v1/')[1]}`);
       const answers: [string, number, object][] = [
+        ['ownedaccesskeys/own?dryRun', 200, key('own', { user: 'ada', ttl: 60 })],
+        ['ownedaccesskeys/own', 200, key('own', { user: 'ada' })],
+        ['accesspreviews', 200, { status: { results: [{ allowed: mayAll }] } }],
         ['dryRun', 200, user([])],
         ['resourceaccessreviews', review, { status: { complete: true, subjects: [{ kind: 'Group', name: 'system:masters' }, { kind: 'AccessKey', name: 'admin' }] } }],
         ['ownedaccesskeys', 200, { items: [ADMIN] }],
@@ -160,6 +165,18 @@ describe('checkSave', () => {
     const ask = vi.fn((_: Doubt) => Promise.resolve(true));
     await checkSave(remove, ask);
     expect(ask.mock.calls[0]?.[0].unknown).not.toBe('');
+  });
+
+  it('does not ask a caller without every permission about an own key', async () => {
+    const shorter = { ...remove, path: objectPath(ACCESS_KEYS, 'own'), body: { spec: { ttl: 60 } } };
+    const ask = vi.fn((_: Doubt) => Promise.resolve(true));
+    for (const [user, mayAll, asked] of [['ada', false, 0], ['ada', true, 1], ['bob', false, 2]] as const) {
+      forgetDecisions();
+      serve(403, mayAll);
+      session.self = { user: { name: user } } as typeof session.self;
+      await checkSave(shorter, ask);
+      expect(ask, `${user} ${mayAll}`).toHaveBeenCalledTimes(asked);
+    }
   });
 
   it('asks and sends nothing for a change from which no power follows', async () => {
