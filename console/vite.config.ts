@@ -33,18 +33,22 @@ const SHARED = new RegExp(`node_modules|src/(texts\\.ts|lib/(${SHARED_LIB})|comp
 
 /** What most pages of objects need. */
 const DETAIL_COMPONENTS =
-  'Detail|Facts|Conditions|DeleteDialog|ConfirmDialog|Consequences|EnableButton|SameCommand|YamlTab|EventsTab|Conflicts|Diff|YamlEditor|AccessTab|WhoCan|RulesCard|Share|ShareDialog|Readers|NameList|SecretOnce|KeyTable|Members|RuleList';
-const DETAILS = new RegExp(`src/(components/(${DETAIL_COMPONENTS})\\.|texts-(objects|pages|secret|share|stops)|lib/(command|known-people|other-ways|readers|scope|shares|sources|value-age|rules|rule-words|stops|live-object|yaml))`);
+  'Detail|LastWay|LastWayNote|Facts|Conditions|DeleteDialog|ConfirmDialog|Consequences|EnableButton|SameCommand|YamlTab|EventsTab|Conflicts|Diff|YamlEditor|AccessTab|WhoCan|RulesCard|Share|ShareDialog|Readers|NameList|Owned|SecretOnce|KeyTable|Members|RuleList';
+const DETAILS = new RegExp(`src/(components/(${DETAIL_COMPONENTS})\\.|texts-(objects|pages|secret|share|stops)|lib/(command|known-people|last-way|save-check|merge|other-ways|owned|readers|scope|shares|sources|value-age|rules|rule-words|stops|live-object|yaml))`);
 
 /** The pages of an administrator: people, roles and clusters. */
 const PEOPLE =
-  /src\/(pages\/(Roles|PersonPage|ClusterPage)|components\/(Grant|Revoke|RolesOf|Reach|InstallAgent|TeamGroups|SignOn)|forms\/(NewCluster|NewNamed)|lib\/(roles|role-places|lacking|reach|agents)|texts-(clusters|identity|roles))/;
+  /src\/(pages\/(Roles|PersonPage|ClusterPage)|components\/(Grant|Revoke|RolesOf|Reach|InstallAgent|Invitations|TeamGroups|SignOn)|forms\/(NewCluster|NewNamed)|lib\/(roles|role-places|lacking|reach|agents)|texts-(clusters|identity|roles))/;
+
+/** The forms that create objects, with the editor of scopes. */
+const FORMS = /src\/(forms\/|components\/(ScopeEditor|ScopePreview|OwnerField|BulkDelete)\.|pages\/Tokens|lib\/(claims|examples|jwt|key-value))/;
 
 /** A module is in the first group that names it. */
 const GROUPS = [
   { name: 'shared', test: SHARED, priority: 3 },
   { name: 'details', test: DETAILS, priority: 2 },
   { name: 'people', test: PEOPLE, priority: 1 },
+  { name: 'forms', test: FORMS, priority: 0 },
 ];
 
 export default defineConfig({

@@ -26,6 +26,7 @@ export const roleTexts = {
   binding: (kind: string, name: string) => `${kind} ${name}`,
 
   grant: 'Grant a role',
+  grantShort: 'Grant',
   grantThis: (role: string) => `Grant ${role}`,
   role: 'Role',
   who: 'User or team',
@@ -62,6 +63,11 @@ export const roleTexts = {
   noSuch: (name: string) => `“${name}” does not exist. Choose another one.`,
   neither: 'No such permission',
 
+  invitations: 'Invitations',
+  invitation: 'Invitation',
+  validUntil: (end: string) => `Invitation, valid until ${end}`,
+  withdraw: 'Withdraw',
+  withdrawn: 'The invitation was withdrawn. Its link no longer works.',
   noSessions: 'No sessions.',
   teams: 'Teams',
   noTeams: 'In no team that you may see.',

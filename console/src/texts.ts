@@ -52,6 +52,8 @@ export const texts = {
     submitting: 'Logging in…',
     ended: (why: string) => `The session ended: ${why}.`,
     codeFailed: (why: string) => `The login link was not accepted: ${why}.`,
+    codeGone: 'This link was used, has expired, or is not of this server. If you did not use it yourself, tell your administrator.',
+    toLogin: 'Go to the login page',
     notLoggedOut: 'You are still logged in',
     loggedOutElsewhere: 'logged out in another tab',
     with: 'Continue with',

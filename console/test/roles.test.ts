@@ -62,7 +62,7 @@ describe('lossOf', () => {
   const masters = { kind: 'Group', name: 'system:masters', via: ['membership in system:masters'] };
   const [grant] = grantsOf([binding('grant', '', group('platform:user:ada'))]) as [Grant];
   const loss = (subjects: Administrators['subjects'], sessions: string[] = [], session = 'tab', logins: Administrators['logins'] = []) =>
-    lossOf(grant, { subjects, sessions: new Set(sessions), logins }, session, identify);
+    lossOf(grant, { subjects, weak: new Set(sessions), members: new Map(), logins }, session, identify);
 
   it('is the last one if no other key keeps every permission', async () => {
     expect(await loss([ada, masters, key('laptop', 'ada')])).toEqual({ isOwn: false, isLast: true });

@@ -1,7 +1,9 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { stateOf } from '../src/lib/keys';
 import { ACCESS_KEYS, CONNECTORS, TEAMS, USERS, type Kind } from '../src/lib/kinds';
 import { askStops, isLastWay, stoppingKeys, stopsOf, type Administrators } from '../src/lib/stops';
 import type { OwnedAccessKey } from '../src/lib/types';
+import { stopTexts } from '../src/texts-stops';
 
 const NOW = Date.parse('2026-03-01T00:00:00Z');
 
@@ -23,7 +25,8 @@ const whole = { keys: KEYS, isWhole: true };
 const target = (name: string) => [{ name, uid: `uid-${name}` }];
 const administrators = (subjects: Record<string, string[]>, sessions: string[] = []): Administrators => ({
   subjects: Object.entries(subjects).flatMap(([kind, names]) => names.map((name) => ({ kind, name }))),
-  sessions: new Set(sessions),
+  weak: new Set(sessions),
+  members: new Map(),
   logins: [],
 });
 
@@ -47,6 +50,15 @@ describe('stopsOf', () => {
     expect(stopsOf(ACCESS_KEYS, target('laptop'), whole, undefined, '', NOW)).toMatchObject({ keys: 2, sessions: 1, isAtLeast: false });
     expect(stopsOf(USERS, target('ada'), whole, undefined, '', NOW)).toMatchObject({ keys: 3, sessions: 1 });
     expect(stopsOf(USERS, target('ada'), { keys: KEYS, isWhole: false }, undefined, '', NOW).isAtLeast).toBe(true);
+  });
+
+  it('counts a login link as an invitation until it is used or expires', () => {
+    const link = key('link', { user: 'ada', ttl: 172_800 }, { session: { loginCode: true } });
+    const keys = [...KEYS, link, key('late', { user: 'ada', ttl: 60 }, { session: { loginCode: true } })];
+    const stops = stopsOf(USERS, target('ada'), { keys, isWhole: true }, undefined, '', NOW);
+    expect(stops).toMatchObject({ keys: 3, sessions: 1, invitations: 1 });
+    expect(stopTexts.stops(stops, false)).toBe('3 access keys, 1 session and 1 invitation stop at once.');
+    expect([link, ...KEYS.slice(0, 2)].map((each) => stateOf(each, NOW))).toEqual(['Invitation', 'Active', 'Active']);
   });
 
   it('sees that the session of the page ends with the key that began it', () => {

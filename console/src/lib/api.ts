@@ -151,5 +151,5 @@ export function withQuery(path: string, query: Record<string, string | number | 
     if (value !== undefined && value !== '') params.set(name, String(value));
   }
   const text = params.toString();
-  return text ? `${path}?${text}` : path;
+  return text ? `${path}${path.includes('?') ? '&' : '?'}${text}` : path;
 }

@@ -3,7 +3,7 @@
 import { MANAGEMENT } from './api';
 import { shellWord } from './format';
 import { KINDS } from './kinds';
-import { fromScope } from './scope';
+import { fromScope, type ScopeEntry } from './scope';
 import type { PreviewRequest, Scope } from './types';
 import type { ApiRequest } from './writes';
 
@@ -77,6 +77,10 @@ function scopeFlags(scope: Scope | undefined): string[] | undefined {
   if (!scope) return [];
   const flags: string[] = [];
   const entries = fromScope(scope);
+  // On the command line, the switch is for all parts, and some parts do not go with it.
+  const isReadOnly = entries.some((entry) => 'isReadOnly' in entry && entry.isReadOnly);
+  const isSwitched = (entry: ScopeEntry): boolean => ('isReadOnly' in entry ? entry.isReadOnly : entry.type === 'cli');
+  if (isReadOnly && !entries.every(isSwitched)) return undefined;
   for (const entry of entries) {
     if (entry.type === 'project') flags.push(...flag('--project', entry.project));
     else if (entry.type === 'space') flags.push(...flag('--space', `${entry.project}/${entry.space}`));
@@ -87,6 +91,7 @@ function scopeFlags(scope: Scope | undefined): string[] | undefined {
     else if (entry.type === 'read' && entries.length === 1) flags.push('--read-only');
     else return undefined;
   }
+  if (isReadOnly) flags.push('--read-only');
   return entries.length > 0 ? flags : undefined;
 }
 

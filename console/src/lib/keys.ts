@@ -12,10 +12,17 @@ export function stateAt(told: string, end: number | undefined, now: number): str
   return told === 'Active' && end !== undefined && end <= now ? 'Expired' : told;
 }
 
-/** The state of a key. A server that does not tell it leaves it to the fields of the key itself. */
+/** The state of a key, and `Invitation` for a login link. A server that does not tell it leaves it to the fields of the key itself. */
 export function stateOf(key: OwnedAccessKey, now: number): string {
   const told = key.status?.state;
-  return stateAt(told || (key.spec?.disabled ? 'Disabled' : 'Active'), endOf(key), now);
+  const state = stateAt(told || (key.spec?.disabled ? 'Disabled' : 'Active'), endOf(key), now);
+  // The code of a login link gives no access before it is used.
+  return state === 'Active' && key.status?.session?.loginCode ? 'Invitation' : state;
+}
+
+/** Whether a key is the code of a login link that can still be used. */
+export function isInvitation(key: OwnedAccessKey, now: number): boolean {
+  return stateOf(key, now) === 'Invitation';
 }
 
 /** Whether a key is a session of the console or of the command line. */

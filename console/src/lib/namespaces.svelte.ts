@@ -2,6 +2,7 @@
 import { METADATA_LIST_TYPE, get, withQuery } from './api';
 import { failureOf } from './failure';
 import { PROJECTS, collectionPath } from './kinds';
+import { projectPrefix } from './project-namespace';
 import { isTemporary, waitFor } from './retry';
 import { router } from './router.svelte';
 import { session } from './session.svelte';
@@ -27,7 +28,7 @@ class Namespaces {
   }
 
   get prefix(): string {
-    return session.self?.projectNamespacePrefix ?? 'p-';
+    return projectPrefix();
   }
 
   get shared(): string {

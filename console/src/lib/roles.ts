@@ -258,7 +258,7 @@ const ownerIn = (via: string): string => via.replace(/^an access key of (\w+) "(
 /** What the bindings of one subject give of every permission, which ends with them. `session` is the name of the key of this page. */
 export async function lossOf(
   grant: Grant,
-  { subjects, sessions, logins }: Administrators,
+  { subjects, weak, logins }: Administrators,
   session: string,
   identify: (who: string) => Promise<Identity> = identityOf,
 ): Promise<Loss> {
@@ -272,7 +272,7 @@ export async function lossOf(
     if (!isKept && name === session) isOwn = true;
     isAnyLost ||= !isKept;
     // A session is no way in of its own.
-    isAnyKept ||= isKept && !sessions.has(name);
+    isAnyKept ||= isKept && !weak.has(name);
   }
   for (const { user } of isAnyKept ? [] : logins) isAnyKept ||= await keeps(`user/${user}`, left, identify);
   return { isOwn, isLast: isAnyLost && !isAnyKept };

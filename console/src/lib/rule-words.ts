@@ -1,4 +1,5 @@
 // Rules of scopes, and sources of permissions, in words.
+import { parseRule, type ScopeEntry } from './scope';
 import { sourceOf } from './source';
 import type { PolicyRule, Scope } from './types';
 import { pageTexts } from '../texts-pages';
@@ -42,6 +43,29 @@ export function describeRule(rule: Rule): string {
   const targets = (rule.requestTargets ?? []).map((target) => words.targets[target] ?? target);
   if (targets.length > 0) parts.push(words.all(targets));
   return parts.join(', ');
+}
+
+/** An entry of a scope as one sentence. */
+export function describeEntry(entry: ScopeEntry): string {
+  const of = pageTexts.scope;
+  switch (entry.type) {
+    case 'project':
+      return entry.isReadOnly ? of.readProject(entry.project) : of.project(entry.project);
+    case 'space':
+      return of.space(entry.project, entry.space);
+    case 'virtualCluster':
+      return of.virtualCluster(entry.project, entry.virtualCluster);
+    case 'cluster':
+      return entry.isReadOnly ? of.readCluster(entry.cluster) : of.cluster(entry.cluster);
+    case 'secret':
+      return of.secret(entry.namespace, entry.name, entry.canWrite);
+    case 'rule': {
+      const rule = parseRule(entry.text);
+      return typeof rule === 'string' ? rule : describeRule(rule);
+    }
+    default:
+      return of[entry.type];
+  }
 }
 
 /** A rule of a role as one sentence. */

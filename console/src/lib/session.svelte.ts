@@ -3,6 +3,7 @@ import { forgetDecisions } from './access';
 import { GROUP_PATH, noteSession, observe, review, send, type RequestOptions } from './api';
 import type { ConsoleSession, Self } from './types';
 import { failureOf, type Failure } from './failure';
+import { noteProjectPrefix } from './project-namespace';
 import { toasts } from './toasts.svelte';
 import { texts } from '../texts';
 
@@ -16,8 +17,11 @@ const TOUCH_EVERY = 5 * 60_000;
 const ASK_EVERY = 10_000;
 
 class Session {
-  /** `asking`: a login link was opened, and the user has not confirmed the login yet. */
-  phase: 'loading' | 'out' | 'in' | 'unreachable' | 'asking' = $state('loading');
+  /**
+   * `asking`: a login link was opened, and the user has not confirmed the login yet. `refused`: the server does not know
+   * the code of the link.
+   */
+  phase: 'loading' | 'out' | 'in' | 'unreachable' | 'asking' | 'refused' = $state('loading');
   info: ConsoleSession['status'] | undefined = $state.raw(undefined);
   self: NonNullable<Self['status']> | undefined = $state.raw(undefined);
   /** Why there is no session: one sentence. */
@@ -168,9 +172,18 @@ class Session {
   async #failLink(cause: unknown): Promise<void> {
     // The browser may have a session from before.
     await this.#resume();
-    const why = texts.login.codeFailed((cause as Error).message);
+    const { code, message } = failureOf(cause);
+    // The message of a 401 is about access keys, and the person has only seen a link.
+    const why = code === 401 ? texts.login.codeGone : texts.login.codeFailed(message);
     if (this.phase === 'in') toasts.fail(why);
     else this.endReason = why;
+    if (this.phase === 'out' && code === 401) this.phase = 'refused';
+  }
+
+  /** Shows the login after a link that was refused. */
+  toLogin(): void {
+    this.endReason = '';
+    this.phase = 'out';
   }
 
   async #enter({ status }: ConsoleSession): Promise<void> {
@@ -179,6 +192,7 @@ class Session {
     forgetDecisions();
     const self = await review<Self>('selves', 'Self', {}, { background: true });
     this.self = self.status;
+    noteProjectPrefix(self.status?.projectNamespacePrefix);
     this.#apply(status);
     this.endReason = '';
     this.phase = 'in';
@@ -248,7 +262,7 @@ class Session {
       this.secondsLeft = undefined;
     } else if (message.type === 'logout') {
       if (this.phase === 'in' && this.info?.accessKey === message.session) this.#leave(texts.login.loggedOutElsewhere);
-    } else if (this.phase === 'out') {
+    } else if (this.phase === 'out' || this.phase === 'refused') {
       void this.#resume();
     }
   }

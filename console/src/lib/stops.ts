@@ -1,8 +1,8 @@
 // What stops when an access key, its owner or its maker is disabled or deleted.
-import { get, review, withQuery, METADATA_LIST_TYPE } from './api';
-import { isSession, stateOf } from './keys';
+import { get, review, withQuery } from './api';
+import { endOf, isInvitation, isSession, stateOf } from './keys';
 import { ACCESS_KEYS, CONNECTORS, TEAMS, USERS, collectionPath, objectPath, type Kind } from './kinds';
-import type { Connector, ObjectMeta, OwnedAccessKey, ResourceAccessReview, ReviewedSubject, TeamMembers, User } from './types';
+import type { Connector, OwnedAccessKey, ResourceAccessReview, ReviewedSubject, TeamMembers, User } from './types';
 
 /** An object that is disabled or deleted. */
 export interface Target {
@@ -20,8 +20,10 @@ export interface KnownKeys {
 /** Who has every permission, as the server tells it. */
 export interface Administrators {
   subjects: ReviewedSubject[];
-  /** The names of the keys that are sessions. They end by themselves. */
-  sessions: Set<string>;
+  /** The names of the keys that are no way in: sessions, keys with a scope, and keys that end soon. */
+  weak: Set<string>;
+  /** The users of the teams with every permission. */
+  members: Map<string, string[]>;
   /** The logins with single sign-on through which they come back without a key. */
   logins: Login[];
 }
@@ -38,7 +40,9 @@ export interface Stops {
   /** The keys that stop with the targets, without the targets. */
   keys: number;
   sessions: number;
-  /** Whether there may be more of both. */
+  /** Login links that were not used yet. */
+  invitations: number;
+  /** Whether there may be more of them. */
   isAtLeast: boolean;
   /** Whether the session of this page is one of them. */
   endsSession: boolean;
@@ -52,7 +56,16 @@ const MOST_KEYS = 2000;
 /** The users and teams with every permission whose logins are looked for. */
 const MOST_ADMINISTRATORS = 20;
 
-const nameOf = (key: OwnedAccessKey): string => key.metadata?.name ?? '';
+/** A key that ends earlier is no way in. */
+const LASTING_MS = 86_400_000;
+
+/** Whether a key leads in, also tomorrow, with all that its owner may do. */
+export function isWayIn(key: OwnedAccessKey, now: number): boolean {
+  const end = endOf(key);
+  return !isSession(key) && !key.spec?.scope && stateOf(key, now) === 'Active' && (end === undefined || end >= now + LASTING_MS);
+}
+
+export const nameOf = (key: OwnedAccessKey): string => key.metadata?.name ?? '';
 
 /** Whether a key belongs to a target by itself, and not by another key. */
 function belongsTo(kind: Kind, key: OwnedAccessKey, { name, uid }: Target): boolean {
@@ -91,17 +104,18 @@ function isLeft(kind: Kind, targets: Target[], { user, connector, teams }: Login
 }
 
 /** Whether the keys that stop are all that have every permission, and no login is left that gives it. */
-export function isLastWay(kind: Kind, targets: Target[], stopping: Set<string>, { subjects, sessions, logins }: Administrators): boolean {
+export function isLastWay(kind: Kind, targets: Target[], stopping: Set<string>, { subjects, weak, logins }: Administrators): boolean {
   if (logins.some((login) => isLeft(kind, targets, login))) return false;
   const named = (type: string) => subjects.filter((subject) => subject.kind === type).map((subject) => subject.name ?? '');
-  const keys = named('AccessKey').filter((name) => !sessions.has(name));
+  const keys = named('AccessKey').filter((name) => !weak.has(name));
   const lost = (name: string): boolean => stopping.has(name);
   if (kind.kind === 'Team' && targets.some(({ name }) => named('Team').includes(name))) {
     // Its members lose the permission, and the server alone knows who keeps it by another role.
     const others = subjects.filter((subject) => subject.kind !== 'AccessKey' && !(subject.kind === 'Team' && targets.some(({ name }) => name === subject.name)));
     if (others.length === 0) return true;
   }
-  const isAffected = named('AccessKey').some(lost);
+  // No login is left, so those that there were are lost.
+  const isAffected = logins.length > 0 || named('AccessKey').some(lost);
   return isAffected && keys.every(lost);
 }
 
@@ -110,7 +124,7 @@ interface List<T> {
   items?: T[];
 }
 
-async function readKeys(): Promise<KnownKeys> {
+export async function readKeys(): Promise<KnownKeys> {
   const keys: OwnedAccessKey[] = [];
   let next: string | undefined;
   do {
@@ -129,21 +143,25 @@ async function keysOf(kind: Kind, targets: Target[]): Promise<OwnedAccessKey[] |
   return lists.includes(undefined) ? undefined : lists.flatMap((list) => list?.items ?? []);
 }
 
+const quiet = { background: true };
+const none = (): undefined => undefined;
+const namedIn = (subjects: ReviewedSubject[], kind: string): string[] => subjects.filter((subject) => subject.kind === kind).map(({ name = '' }) => name);
+
+/** The users of the teams that have every permission; none of those that the caller may not read. */
+async function readMembers(subjects: ReviewedSubject[]): Promise<Map<string, string[]>> {
+  const teams = namedIn(subjects, 'Team').slice(0, MOST_ADMINISTRATORS);
+  const lists = await Promise.all(teams.map((team) => get<TeamMembers>(`${objectPath(TEAMS, team)}/members`, quiet).catch(none)));
+  return new Map(teams.map((team, at) => [team, (lists[at]?.users ?? []).map(({ name = '' }) => name)]));
+}
+
 /** The logins with single sign-on of users that have every permission; none that the caller may not know. */
-async function readLogins(subjects: ReviewedSubject[]): Promise<Login[]> {
-  const quiet = { background: true };
-  const none = (): undefined => undefined;
+async function readLogins(subjects: ReviewedSubject[], members: Map<string, string[]>): Promise<Login[]> {
   const list = await get<List<Connector>>(collectionPath(CONNECTORS), quiet).catch(none);
   const enabled = new Set((list?.items ?? []).filter(({ spec }) => !spec?.disabled).map(({ metadata }) => metadata?.name ?? ''));
   if (enabled.size === 0) return [];
-  const named = (kind: string) => subjects.filter((subject) => subject.kind === kind).map(({ name = '' }) => name);
-  const teams = named('Team').slice(0, MOST_ADMINISTRATORS);
-  const lists = await Promise.all(teams.map((team) => get<TeamMembers>(`${objectPath(TEAMS, team)}/members`, quiet).catch(none)));
   const byTeam = new Map<string, string[]>();
-  lists.forEach((members, index) => {
-    for (const { name = '' } of members?.users ?? []) byTeam.set(name, [...(byTeam.get(name) ?? []), teams[index] ?? '']);
-  });
-  const direct = named('User');
+  for (const [team, users] of members) for (const user of users) byTeam.set(user, [...(byTeam.get(user) ?? []), team]);
+  const direct = namedIn(subjects, 'User');
   const users = [...new Set([...direct, ...byTeam.keys()])].slice(0, MOST_ADMINISTRATORS);
   const found = await Promise.all(users.map((user) => get<User>(objectPath(USERS, user), quiet).catch(none)));
   return found.flatMap((user) => {
@@ -155,17 +173,16 @@ async function readLogins(subjects: ReviewedSubject[]): Promise<Login[]> {
 }
 
 /** Who has every permission; undefined if the caller may not ask. */
-export async function readAdministrators(): Promise<Administrators | undefined> {
+export async function readAdministrators(keys: Promise<KnownKeys> = readKeys()): Promise<Administrators | undefined> {
   try {
     const every = { verb: '*', group: '*', resource: '*' };
-    const path = withQuery(collectionPath(ACCESS_KEYS), { labelSelector: 'platform.sh/session' });
-    const [answer, sessions] = await Promise.all([
-      review<ResourceAccessReview>('resourceaccessreviews', 'ResourceAccessReview', every, { background: true }),
-      get<List<{ metadata?: ObjectMeta }>>(path, { accept: METADATA_LIST_TYPE, background: true }),
-    ]);
+    const [answer, known] = await Promise.all([review<ResourceAccessReview>('resourceaccessreviews', 'ResourceAccessReview', every, quiet), keys]);
     if (answer.status?.complete === false) return undefined;
     const subjects = answer.status?.subjects ?? [];
-    return { subjects, sessions: new Set((sessions.items ?? []).map((item) => item.metadata?.name ?? '')), logins: await readLogins(subjects) };
+    const now = Date.now();
+    const ways = new Set(known.keys.filter((key) => isWayIn(key, now)).map(nameOf));
+    const members = await readMembers(subjects);
+    return { subjects, weak: new Set(namedIn(subjects, 'AccessKey').filter((name) => !ways.has(name))), members, logins: await readLogins(subjects, members) };
   } catch {
     // The caller may not ask who is an administrator.
     return undefined;
@@ -178,13 +195,14 @@ export function stopsOf(kind: Kind, targets: Target[], known: KnownKeys, adminis
   const names = new Set(stopping.map(nameOf));
   // A key that was not read stops, too.
   if (kind.kind === 'OwnedAccessKey') for (const { name } of targets) names.add(name);
-  const alive = stopping.filter((key) => stateOf(key, now) === 'Active' && !key.status?.session?.loginCode);
+  const alive = stopping.filter((key) => stateOf(key, now) === 'Active');
   const others = kind.kind === 'OwnedAccessKey' ? alive.filter((key) => !targets.some(({ name }) => name === nameOf(key))) : alive;
   const sessions = others.filter(isSession).length;
   const lastWay = administrators && isLastWay(kind, targets, names, administrators);
   return {
     keys: others.length - sessions,
     sessions,
+    invitations: stopping.filter((key) => isInvitation(key, now)).length,
     isAtLeast: !known.isWhole,
     endsSession: names.has(session),
     isLastWay: lastWay || known.isWhole ? lastWay : undefined,
@@ -193,7 +211,8 @@ export function stopsOf(kind: Kind, targets: Target[], known: KnownKeys, adminis
 
 /** Asks the server what stops with the targets. */
 export async function askStops(kind: Kind, targets: Target[], session: string): Promise<Stops> {
-  const [all, owned, administrators] = await Promise.all([readKeys(), keysOf(kind, targets), readAdministrators()]);
+  const keys = readKeys();
+  const [all, owned, administrators] = await Promise.all([keys, keysOf(kind, targets), readAdministrators(keys)]);
   const known = new Map([...all.keys, ...(owned ?? [])].map((key) => [nameOf(key), key]));
   const isWhole = all.isWhole && owned !== undefined;
   return stopsOf(kind, targets, { keys: [...known.values()], isWhole }, administrators, session, Date.now());

@@ -1,5 +1,5 @@
 // Writes that several pages send.
-import { GROUP_PATH, MERGE_PATCH, METADATA_TYPE, json, send, withQuery } from './api';
+import { GROUP_PATH, MERGE_PATCH, METADATA_TYPE, YAML_TYPE, json, send, withQuery } from './api';
 import { forgetDecisions } from './access';
 import { collectionPath, objectPath, type Kind } from './kinds';
 import { externalUrl } from './external-url';
@@ -7,9 +7,11 @@ import type { AnyObject, ConsoleLoginCode } from './types';
 
 /** A request as data: a page sends it, and shows the command that does the same. */
 export interface ApiRequest {
-  method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
+  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   path: string;
   body?: unknown;
+  /** Text that is sent as it is, such as YAML. */
+  text?: string;
   contentType?: string;
 }
 
@@ -34,18 +36,45 @@ export function removeOf(kind: Kind, name: string, namespace: string | undefined
   return { method: 'DELETE', path: objectPath(kind, name, namespace), body: { preconditions: uid ? { uid } : undefined } };
 }
 
-/** Sends a write. The answer has metadata alone, so that it brings no values back. */
-export async function perform({ method, path, body, contentType }: ApiRequest, dryRun = false): Promise<void> {
-  const target = withQuery(path, { dryRun: dryRun ? 'All' : undefined });
-  await send(method, target, { body, background: dryRun, ...(contentType ? { contentType } : {}), ...(method === 'DELETE' ? {} : { accept: METADATA_TYPE }) });
+/** `asked`: the page has asked already what a way in needs to be asked. */
+export type Confirmation = 'ask' | 'asked';
+
+/** What a write returns, and whether it is one. */
+interface Sending {
+  accept: string;
+  dryRun: boolean;
+  confirmation: Confirmation;
+}
+
+/** Sends a write to an object: every save goes through here. One that takes the last way in has to be confirmed. */
+async function write(request: ApiRequest, { accept, dryRun, confirmation }: Sending): Promise<Response> {
+  const { method, path, body, text, contentType } = request;
+  const isSave = method === 'PATCH' || method === 'PUT';
+  // Only few saves need the check, so that it is not in the first load.
+  if (isSave && !dryRun && confirmation === 'ask' && MAY_TAKE_WAYS.test(path)) await (await import('./save-check')).checkSave(request);
+  const options = { body, background: dryRun && method !== 'PUT', ...(text === undefined ? {} : { text }), ...(contentType ? { contentType } : {}) };
+  const response = await send(method, withQuery(path, { dryRun: dryRun ? 'All' : undefined }), { ...options, ...(method === 'DELETE' ? {} : { accept }) });
   if (!dryRun) forgetDecisions();
+  return response;
+}
+
+/** The objects whose saves can take a way in. */
+const MAY_TAKE_WAYS = /\/(ownedaccesskeys|users|teams|connectors|workloadidentities)\/[^/?]+(\?|$)/;
+
+/** Sends a write. The answer has metadata alone, so that it brings no values back. */
+export async function perform(request: ApiRequest, dryRun = false, confirmation: Confirmation = 'ask'): Promise<void> {
+  await write(request, { accept: METADATA_TYPE, dryRun, confirmation });
 }
 
 /** Changes fields of an object. */
 export async function patch(kind: Kind, name: string, namespace: string | undefined, body: unknown, dryRun = false): Promise<void> {
-  const { path, contentType = '' } = patchOf(kind, name, namespace, body);
-  await send('PATCH', withQuery(path, { dryRun: dryRun ? 'All' : undefined }), { body, contentType, accept: METADATA_TYPE });
-  if (!dryRun) forgetDecisions();
+  await perform(patchOf(kind, name, namespace, body), dryRun);
+}
+
+/** Replaces an object by YAML, and returns the YAML of the result. */
+export async function replace(path: string, text: string, dryRun: boolean): Promise<string> {
+  const request: ApiRequest = { method: 'PUT', path: withQuery(path, { fieldValidation: 'Strict' }), text, contentType: YAML_TYPE };
+  return (await write(request, { accept: YAML_TYPE, dryRun, confirmation: 'ask' })).text();
 }
 
 /** Creates an object, and returns it. */
@@ -58,7 +87,7 @@ export async function create<T extends AnyObject>(kind: Kind, object: Omit<T, 'a
 
 /** Deletes the object with this uid, and no later one of the same name. */
 export async function remove(kind: Kind, name: string, namespace: string | undefined, uid: string | undefined): Promise<void> {
-  await perform(removeOf(kind, name, namespace, uid));
+  await perform(removeOf(kind, name, namespace, uid), false, 'asked');
 }
 
 /** Moves a virtual cluster to a project, or checks whether that would work. */

@@ -29,6 +29,10 @@ def a_link_logs_in_once_and_leaves_no_code_behind(bench):
     # The same link in another browser.
     other = bench.new_context().new_page()
     other.goto(link)
+    expect(other.get_by_text("This link was used, has expired, or is not of this server.")).to_be_visible()
+    bench.axe(other, "a spent link")
+    expect(other.get_by_text("access key")).to_have_count(0)
+    other.get_by_role("button", name="Go to the login page").click()
     bench.until_login(other)
     assert not other.context.cookies(), other.context.cookies()
     other.context.close()

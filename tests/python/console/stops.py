@@ -45,6 +45,39 @@ def the_last_way_in_is_kept(bench):
         expect(confirm).to_be_enabled()
         dialog.get_by_role("button", name="Cancel").click()
 
+    # A save that takes the permissions away asks the same.
+    def refuses_to_save(name):
+        dialog = page.get_by_role("dialog").filter(has=page.get_by_role("heading", name=f"Save {name}", exact=True))
+        expect(dialog.get_by_text("This takes the last way in")).to_be_visible()
+        save = dialog.get_by_role("button", name="Save", exact=True)
+        dialog.get_by_label(f"Type {name} to confirm").fill(name)
+        expect(save).to_be_disabled()
+        dialog.get_by_label("I have another way in").check()
+        expect(save).to_be_enabled()
+        bench.axe(page, "a save that takes the last way in")
+        dialog.get_by_role("button", name="Cancel").click()
+        expect(page.get_by_text("Nothing was saved")).to_be_visible()
+
+    heading(bench, page, "/users/admin?tab=yaml", "admin")
+    page.get_by_role("button", name="Edit", exact=True).click()
+    editor = page.get_by_label("YAML", exact=True)
+    editor.fill(re.sub(r"  groups:\n(  - .*\n)+", "", editor.input_value()))
+    page.get_by_role("button", name="Check", exact=True).click()
+    page.get_by_role("button", name="Save", exact=True).click()
+    refuses_to_save("admin")
+    assert bench.ok("GET", f"{API}/users/admin")["spec"]["groups"] == ["system:masters"]
+    page.get_by_role("button", name="Back", exact=True).click()
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    heading(bench, page, "/keys/admin", "admin")
+    page.get_by_role("button", name="Edit", exact=True).click()
+    scope = page.get_by_role("dialog")
+    scope.get_by_label("Project", exact=True).fill("web")
+    scope.get_by_role("button", name="Save", exact=True).click()
+    refuses_to_save("admin")
+    scope.get_by_role("button", name="Cancel", exact=True).click()
+    assert "scope" not in bench.ok("GET", f"{API}/ownedaccesskeys/admin")["spec"]
+    heading(bench, page, "/users/admin", "admin")
+
     # With another administrator, the name is enough.
     bench.user("grace")
     binding = {"metadata": {"name": "grace"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "platform-admin"},
