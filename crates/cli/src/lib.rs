@@ -10,6 +10,7 @@ mod base64_text;
 mod batch;
 mod changes;
 mod commands;
+mod completion;
 mod duration;
 mod editor;
 mod env_file;

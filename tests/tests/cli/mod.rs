@@ -3,6 +3,7 @@
 mod access_keys;
 mod access_reviews;
 mod apply;
+mod completion;
 mod connect;
 mod console;
 mod create;

@@ -32,7 +32,7 @@ pub(crate) struct Validity {
 #[command(after_help = "Example:\n  postern invite ada --valid-for 72h")]
 pub struct Invite {
     /// The user
-    #[arg(value_parser = parse::name)]
+    #[arg(value_name = "USER", value_parser = parse::name)]
     name: String,
 
     #[command(flatten)]

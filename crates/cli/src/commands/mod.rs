@@ -50,6 +50,7 @@ use postern_kinds::{Fields, Kind};
 use postern_meta::object::{Object, ObjectMeta};
 use serde_json::Value;
 
+use crate::completion::Complete;
 use crate::error::CliError;
 use crate::process::Process;
 pub use console::Link;
@@ -214,6 +215,9 @@ pub enum Command {
     Completion(docs::Completion),
     /// Print the manual page, or write them all.
     Man(docs::Man),
+    /// Print the candidates for a word, for the scripts of `completion`.
+    #[command(name = "__complete", hide = true)]
+    Complete(Complete),
 }
 
 /// Runs one command.
@@ -223,8 +227,12 @@ pub(crate) fn run(
     process: &Process,
 ) -> Result<(), CliError> {
     match command {
-        Command::Completion(command) => command.run(root, process),
+        Command::Completion(command) => command.run(process),
         Command::Man(command) => command.run(root, process),
+        Command::Complete(command) => {
+            command.run(&root, process);
+            Ok(())
+        }
         command => {
             // In a box without its type: the runtime has several loops, and each would be compiled with all commands.
             let work: Pin<Box<dyn Future<Output = Result<(), CliError>> + '_>> =
@@ -276,7 +284,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Rotate(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Token(command) => command.run(process).await,
         // These commands need no server and are done already.
-        Command::Completion(_) | Command::Man(_) => Ok(()),
+        Command::Completion(_) | Command::Man(_) | Command::Complete(_) => Ok(()),
     }
 }
 
