@@ -54,6 +54,7 @@ use crate::completion::Complete;
 use crate::error::CliError;
 use crate::process::Process;
 pub use console::Link;
+pub(crate) use login::login_command;
 
 use access_keys::OfAccessKey;
 use by_kind::ByKind;
