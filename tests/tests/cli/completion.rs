@@ -85,6 +85,7 @@ async fn names_come_from_the_server() {
             ("postern offboard ada --transfer-to te", "team/"),
             ("postern offboard ada --transfer-to team/", "team/shop"),
             ("postern grant platform-v", "platform-viewer"),
+            ("postern readers secret/db-", "secret/db-2"),
             ("postern can-i get user/ev", "user/eve"),
             ("postern invite e", "eve"),
             ("postern create user e", ""),

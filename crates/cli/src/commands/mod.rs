@@ -27,6 +27,7 @@ mod migrate;
 mod offboard;
 mod principals;
 mod projects;
+mod readers;
 mod roles;
 mod rotate;
 mod run;
@@ -106,6 +107,11 @@ pub enum Command {
     /// The server decides about each object that you can list, at most 500. You need `create` on
     /// subjectaccessreviews.
     Access(Box<access::Access>),
+    /// List who read the values of a shared secret lately, by which access key, and how often.
+    ///
+    /// The server keeps the last readers of each secret. This is no audit log: the audit log of the server has each read.
+    /// You need `get` on the secret and on sharedsecrets/readers; the owner has both.
+    Readers(Box<readers::Readers>),
     /// Print objects: all of a kind, or those that are named.
     ///
     /// Kinds are named as in kubectl: users, user, users.management.platform.sh, or a short name. A table has
@@ -260,6 +266,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Test(test_connector::Test::Connector(command)) => command.run(process).await,
         Command::CanI(command) => command.run(process).await,
         Command::WhoCan(command) => command.run(process).await,
+        Command::Readers(command) => command.run(process).await,
         Command::Get(command) => command.run(process).await,
         Command::Describe(command) => command.run(process).await,
         Command::Edit(command) => command.run(process).await,
