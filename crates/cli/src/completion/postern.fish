@@ -14,7 +14,10 @@ function __postern_complete
     end
     # Without the bit 4, the names of files are candidates.
     if test (math "floor($directive / 4) % 2") -eq 0
-        __fish_complete_path (string replace -r '^--[^=]*=' '' -- "$current")
+        set -l flag (string match -r -- '^--[^=]*=' "$current")
+        for path in (__fish_complete_path (string replace -r -- '^--[^=]*=' '' "$current"))
+            printf '%s%s\n' "$flag" $path
+        end
     end
 end
 

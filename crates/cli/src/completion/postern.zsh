@@ -18,7 +18,7 @@ _postern() {
     done
     if (( ${#entries} )); then
         if (( directive & 2 )); then options=(-S '') fi
-        _describe -V -t candidates 'postern' entries $options
+        _describe -V -t candidates 'postern' entries "${options[@]}"
     elif (( ! (directive & 4) )); then
         compset -P '--*='
         _files
