@@ -28,6 +28,7 @@ mod secret_run;
 mod secrets;
 mod sharing;
 mod status;
+mod stories;
 mod supervision;
 mod terminal;
 mod terminal_output;
