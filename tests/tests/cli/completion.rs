@@ -27,7 +27,7 @@ async fn complete(user: &CliUser, lines: &[&str]) -> Vec<String> {
     }
     let bash = user.clone().program("/bin/bash".into());
     let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
-    let typed = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    let typed = lines.join("\n") + "\n";
     let output = bash.with("PATH", &path).run_with(&["-c", BASH], typed.as_bytes()).await;
     assert_eq!((output.code, output.err.as_str()), (0, ""), "{}", output.all_output());
     assert!(!output.text().contains("hunter2"), "{}", output.text());

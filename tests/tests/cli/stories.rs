@@ -102,18 +102,18 @@ async fn the_administrators_first_hour() {
 async fn the_developers_first_day() {
     let blocks = story("developer", "The developer's first day");
     let server = Server::start().await;
-    let link = admin(&server)
+    let invitation = admin(&server)
         .ok("postern create user ada --invite
              postern create user bob
              postern create team shop --users ada,bob
              printf hunter2 | postern set secret db.password
              postern share secret/db --user ada")
         .await;
-    let browser = Browser::open(&server, &link).await;
+    let browser = Browser::open(&server, &invitation).await;
     let ada = Reader::new(&server, "ada").replacing("sha256:HEX", &digest(&server).await);
     let mut login = ada.command(&blocks[0]).spawn().unwrap();
     let mut lines = BufReader::new(login.stderr.take().unwrap());
-    let (mut link, mut said) = (String::new(), String::new());
+    let (mut address, mut said) = (String::new(), String::new());
     let typed = wait::within("the link and the characters", async {
         loop {
             let mut line = String::new();
@@ -121,7 +121,7 @@ async fn the_developers_first_day() {
             said.push_str(&line);
             let line = line.trim();
             if line.contains("/ui/device#") {
-                link = line.to_owned();
+                line.clone_into(&mut address);
             }
             if let Some(typed) = line.strip_prefix("and enter there:") {
                 return typed.trim().to_owned();
@@ -129,7 +129,7 @@ async fn the_developers_first_day() {
         }
     });
     let typed = typed.await;
-    browser.allow(&link, &typed).await;
+    browser.allow(&address, &typed).await;
     let ended = wait::within("the login", login.wait()).await.unwrap();
     lines.read_to_string(&mut said).await.unwrap();
     assert!(ended.success() && said.contains("as the user ada"), "{said}");
