@@ -54,7 +54,7 @@ fn kind_and_name(word: &OsString, command: &Command) -> (OsString, Option<OsStri
 }
 
 /// The flags that may be before the command.
-fn leading_flags() -> Command {
+pub(crate) fn leading_flags() -> Command {
     NamespaceFlag::augment_args(ConnectionFlags::augment_args(Command::new("leading")))
 }
 

@@ -82,13 +82,16 @@ fn without_indices(field: &str) -> String {
 fn of_certificate(error: CliError, problem: &CertificateProblem) -> CliError {
     match problem {
         CertificateProblem::UnknownIssuer => error
-            .hint("give the server's certificate authority with --ca-file FILE, and log in again")
+            .hint("give the server's certificate authority with --ca-file FILE, or its digest with --ca-digest, and log in again")
             .hint("on the server it is DIR/keys/tls-ca.pem; it is also in DIR/admin.kubeconfig"),
         CertificateProblem::WrongName => error
             .hint("use a name that the certificate is for, or start the server with --host NAME"),
         CertificateProblem::WrongTime => {
             error.hint("check the clocks of both machines, and the server's certificate")
         }
+        CertificateProblem::OtherAuthority { .. } => error
+            .hint("nothing was sent to this server: it may be another one, or another program in between")
+            .hint("ask its operator for the digest, or for the file keys/tls-ca.pem for --ca-file"),
         CertificateProblem::Other(_) => {
             error.hint("the operator of the server has to check its certificate")
         }

@@ -10,6 +10,7 @@ mod base64_text;
 mod batch;
 mod changes;
 mod commands;
+mod completion;
 mod duration;
 mod editor;
 mod env_file;
@@ -52,7 +53,10 @@ pub use duration::{parse_duration, parse_positive_duration};
 pub use escape::escape_lines;
 pub use usage::parse_or_exit;
 
+use postern_client::Settings;
+
 use crate::process::Process;
+use crate::session::Session;
 
 /// A login link for the web console, with the access key of a kubeconfig. It takes at most
 /// `timeout`.
@@ -62,6 +66,17 @@ use crate::process::Process;
 pub async fn console_link(kubeconfig: &Path, timeout: Duration) -> Result<Link, String> {
     let made = Link::by_kubeconfig(kubeconfig, timeout, &Process::system()).await;
     made.map_err(|error| error.message)
+}
+
+/// The command by which other users log in at the server of a kubeconfig.
+///
+/// # Errors
+/// A sentence that names the cause.
+pub fn login_command(kubeconfig: &Path) -> Result<String, String> {
+    let session = Session::of_file(kubeconfig, Duration::ZERO, &Process::system());
+    let session = session.map_err(|error| error.message)?;
+    let Settings { server, trust, .. } = session.client.settings();
+    Ok(commands::login_command(server, trust))
 }
 
 /// Runs one command and returns the exit code. `root` is the whole command line, for completions

@@ -75,6 +75,14 @@ pub(crate) struct Process {
     stdout_is_terminal: bool,
     stderr_is_terminal: bool,
     stderr_is_coloured: bool,
+    messages: Messages,
+}
+
+/// Whether messages reach the standard error.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Messages {
+    Printed,
+    Dropped,
 }
 
 #[expect(
@@ -95,7 +103,13 @@ impl Process {
             stdout_is_terminal: io::stdout().is_terminal(),
             stderr_is_terminal: io::stderr().is_terminal(),
             stderr_is_coloured: io::stderr().is_terminal() && !plain,
+            messages: Messages::Printed,
         }
+    }
+
+    /// The same process, without messages on the standard error.
+    pub(crate) fn silent(&self) -> Self {
+        Self { environment: self.environment.clone(), messages: Messages::Dropped, ..*self }
     }
 
     /// An environment variable; an empty one counts as absent.
@@ -192,8 +206,11 @@ impl Process {
 
     /// A printer of lines with a label. Names and texts of others may be in them.
     fn stderr_printer(&self, label: String) -> impl Fn(&str) + Send + Sync + use<> {
-        let is_terminal = self.stderr_is_terminal;
+        let (is_terminal, messages) = (self.stderr_is_terminal, self.messages);
         move |text| {
+            if messages == Messages::Dropped {
+                return;
+            }
             // A failure to print is ignored: there is no other place for it.
             let _ = if is_terminal {
                 writeln!(io::stderr(), "{label}{}", *escape_lines(text))
@@ -450,6 +467,7 @@ impl Process {
             stdout_is_terminal: false,
             stderr_is_terminal: false,
             stderr_is_coloured: false,
+            messages: Messages::Printed,
         }
     }
 }

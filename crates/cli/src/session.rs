@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use postern_client::{
-    Client, Collection, Error, Proxy, Representation, ServerUrl, Settings, Trust, decode_fields,
+    CaDigest, Client, Collection, Error, Proxy, Representation, ServerUrl, Settings, Trust,
+    decode_fields,
 };
 use postern_kinds::selves::{SelfKind, Status};
 use postern_kinds::{
@@ -144,6 +145,17 @@ impl Session {
             request_timeout,
         };
         Self::at(settings, resolved, process)
+    }
+
+    /// A session with the current context of one kubeconfig. The environment and its impersonated user are ignored.
+    pub(crate) fn of_file(
+        path: &Path,
+        request_timeout: Duration,
+        process: &Process,
+    ) -> Result<Self, CliError> {
+        let config = Kubeconfig::load(&Files::find(Some(&path.to_owned()), process)?)?;
+        let resolved = choose(&config, None)?;
+        Self::of_context(&config, &resolved, None, request_timeout, process)
     }
 
     /// Opens a session as [`Session::open`] does, with the namespace of the command.
@@ -341,6 +353,18 @@ pub(crate) fn client_with(settings: Settings, process: &Process) -> Result<Clien
     let mut client = client.map_err(|error| explain(&error, "https://HOST:PORT", None))?;
     client.set_proxy(proxy_for(client.server(), process)?);
     Ok(client)
+}
+
+/// The trust in the authority of a server that has this digest. The server sends the authority.
+pub(crate) async fn pinned_trust(
+    server: &ServerUrl,
+    digest: CaDigest,
+    timeout: Duration,
+    process: &Process,
+) -> Result<Trust, CliError> {
+    let proxy = proxy_for(server, process)?;
+    let pinned = postern_client::pinned_trust(server, proxy.as_ref(), digest, timeout).await;
+    pinned.map_err(|error| explain(&error, &server.to_string(), None).hint("nothing was written"))
 }
 
 /// The proxy that the environment names for a server.

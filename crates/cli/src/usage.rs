@@ -74,6 +74,14 @@ fn with_list_hint(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     if is_new || error.kind() != ErrorKind::MissingRequiredArgument {
         return error;
     }
+    // A missing flag, as `<--user <USER>|…>`, is no name.
+    let is_name = |missing: &String| !missing.starts_with('-') && !missing.starts_with("<-");
+    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    if !missing.iter().any(is_name) {
+        return error;
+    }
     let kind = words.get(2).and_then(|word| word.to_str()).unwrap_or_default();
     if let Some(info) = kinds::served(Verb::List).find(|info| kinds::names(info).contains(&kind)) {
         let hint = format!("`postern list {}` lists them", kinds::plural_name(info));
@@ -232,6 +240,20 @@ mod tests {
         }
         let (error, _) = error_of(&["delete", "user", "--ignore-not-fond", "ada"]);
         assert!(without_escape_tip(error).to_string().contains("'--ignore-not-found'"));
+    }
+
+    #[test]
+    fn the_command_that_lists_names_is_for_a_missing_name() {
+        for (words, is_named) in [
+            (&["share", "secret", "--user", "ada"][..], true),
+            (&["share", "secret", "db"], false),
+            (&["share", "secret"], true),
+            (&["connect", "space", "s"], false),
+        ] {
+            let (error, words) = error_of(words);
+            let said = with_list_hint(error, &words).to_string();
+            assert_eq!(said.contains("lists them"), is_named, "{words:?}: {said}");
+        }
     }
 
     #[test]

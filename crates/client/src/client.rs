@@ -48,6 +48,8 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
 const EDITS_MAX: usize = 5;
 /// How many pages of a list are read at most.
 const PAGES_MAX: usize = 100_000;
+/// How many names are read to suggest one.
+const SOME_NAMES: usize = 500;
 /// Fields that the kind does not have, and fields that occur twice, are errors: without this the
 /// server would drop them and only warn.
 const STRICT: &str = "fieldValidation=Strict";
@@ -591,9 +593,10 @@ impl Client {
         })
     }
 
-    /// The names on the first page, to suggest one instead of a mistyped name.
+    /// The names of the first objects, to suggest one instead of a mistyped name, or the rest of one. It is one request.
     pub async fn some_names(&mut self, of: Collection<'_>) -> Result<Vec<String>, Error> {
-        let mut list = self.page(&of.path()?, Representation::Metadata, "", "").await?;
+        let request = ApiRequest::new(Method::GET, of.path()?).query(format!("limit={SOME_NAMES}"));
+        let mut list = self.send(request.accept(Representation::Metadata.accept_list())).await?;
         let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) else {
             return Ok(Vec::new());
         };

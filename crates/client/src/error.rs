@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use postern_meta::status::{Reason, Status};
+use postern_tls::CaDigest;
 use rustls::CertificateError;
 
 /// Why a request failed. No error holds a secret value.
@@ -114,9 +115,24 @@ pub enum CertificateProblem {
     /// Expired, or not yet valid.
     #[error("it is not valid at this time")]
     WrongTime,
+    /// Its authority is not the one that the client knows by its digest.
+    #[error("{}", other_authority(.wanted, .sent.as_ref()))]
+    OtherAuthority {
+        /// The digest that the client has.
+        wanted: CaDigest,
+        /// That of the authority that the server sends, if it sends a certificate that can be read.
+        sent: Option<CaDigest>,
+    },
     /// Anything else.
     #[error("{0}")]
     Other(String),
+}
+
+fn other_authority(wanted: &CaDigest, sent: Option<&CaDigest>) -> String {
+    match sent {
+        Some(sent) => format!("its authority has the digest {sent}, and not {wanted}"),
+        None => format!("it comes without an authority, and not with that of the digest {wanted}"),
+    }
 }
 
 impl Error {

@@ -8,6 +8,9 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::Error;
 
+/// The common name of the authority that a Postern server creates for itself. It never changes.
+const SELF_MADE: &[u8] = b"Postern self-made certificate authority";
+
 /// Which certificate authorities are trusted.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Trust {
@@ -49,6 +52,15 @@ impl Trust {
                 _ => None,
             },
         }
+    }
+
+    /// The digest of the one authority that is trusted, if a Postern server created it for itself. Such a server sends it.
+    pub fn self_made(&self) -> Option<CaDigest> {
+        let Self::Authorities(pem) = self else { return None };
+        let found = certificates(pem).ok()?;
+        let [only] = &found[..] else { return None };
+        let is_self_made = only.windows(SELF_MADE.len()).any(|part| part == SELF_MADE);
+        CaDigest::of(only).filter(|_| is_self_made)
     }
 
     /// A TLS configuration that verifies the server by these authorities.

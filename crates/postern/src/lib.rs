@@ -221,7 +221,7 @@ async fn console_link(welcome: &Welcome) -> Option<Link> {
 fn welcome_text(welcome: &Welcome, console: Option<&Link>) -> Option<String> {
     tracing::info!("listening on https://{}", welcome.address);
     let path = match &welcome.kubeconfig {
-        Ok(path) => path.display(),
+        Ok(path) => path,
         Err(problem) if welcome.shares_store => {
             tracing::info!(
                 "the administrator's kubeconfig is where postern init has run; here, {problem}"
@@ -236,6 +236,8 @@ fn welcome_text(welcome: &Welcome, console: Option<&Link>) -> Option<String> {
             return None;
         }
     };
+    let login = postern_cli::login_command(path);
+    let path = path.display();
     let mut lines = vec![path.to_string()];
     if welcome.first {
         let program = std::env::current_exe().unwrap_or_else(|_| "postern".into());
@@ -245,8 +247,12 @@ fn welcome_text(welcome: &Welcome, console: Option<&Link>) -> Option<String> {
              export KUBECONFIG={path}\n  \
              printf hunter2 | {program} set secret db.password\n  \
              kubectl get sharedsecrets\n  \
-             {program} console\n"
+             {program} console\n  \
+             {program} create user NAME --invite\n"
         ));
+        if let Ok(login) = login {
+            lines.push(format!("Other users log in with:\n\n  {login}\n"));
+        }
     }
     if let Some(Link { console, login, user }) = console {
         lines.push(format!(

@@ -59,17 +59,23 @@ async fn a_user_is_added_to_teams_and_invited_again() {
     assert_eq!(team["spec"]["users"][0], "ada");
     let link = admin.ok(&["invite", "ada"]).await;
     open_link(&client, &link).await;
+    let viewer = ["create", "user", "eve", "--role", "platform-viewer", "--invite"];
+    open_link(&client, &admin.ok(&viewer).await).await;
+    let roles = admin.ok(&["roles", "--user", "eve"]).await;
+    assert!(roles.contains("grant:platform-viewer:user:eve"), "{roles}");
     for (words, wanted) in [
         (&["invite", "missing"][..], "not found"),
         (&["invite", "ada", "--valid-for", "73h"], "--valid-for"),
         (&["create", "user", "bob", "--valid-for", "1h"], "pass --invite"),
         (&["create", "user", "carl", "--team", "missing"], "--team"),
+        (&["create", "user", "carl", "--role", "platform-viewr"], "did you mean platform-viewer"),
+        (&["create", "user", "carl", "--role", "role/x"], "counts in its namespace only"),
     ] {
         let refused = admin.run(words).await;
         assert_ne!(refused.code, 0, "{words:?}");
         assert!(refused.err.contains(wanted), "{words:?}: {}", refused.err);
         assert_eq!(refused.text(), "", "{words:?}");
     }
-    // The teams are checked before the user is created.
+    // Teams and roles are checked before the user is created.
     admin.fails(1, &["get", "user", "carl"]).await;
 }

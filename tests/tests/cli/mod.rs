@@ -3,6 +3,7 @@
 mod access_keys;
 mod access_reviews;
 mod apply;
+mod completion;
 mod connect;
 mod console;
 mod create;
@@ -27,6 +28,7 @@ mod secret_run;
 mod secrets;
 mod sharing;
 mod status;
+mod stories;
 mod supervision;
 mod terminal;
 mod terminal_output;

@@ -10,10 +10,9 @@ use postern_kinds::console_login_code::{ConsoleLoginCode, Status};
 
 use crate::error::CliError;
 use crate::flags::ConnectionFlags;
-use crate::kubeconfig::{Files, Kubeconfig};
 use crate::output::escape;
 use crate::process::Process;
-use crate::session::{Session, choose};
+use crate::session::Session;
 
 /// The path of the console, and of its page that takes a code.
 const CONSOLE_PATH: &str = "/ui/";
@@ -84,9 +83,7 @@ impl Link {
         timeout: Duration,
         process: &Process,
     ) -> Result<Self, CliError> {
-        let config = Kubeconfig::load(&Files::find(Some(&path.to_owned()), process)?)?;
-        let resolved = choose(&config, None)?;
-        let mut session = Session::of_context(&config, &resolved, None, timeout, process)?;
+        let mut session = Session::of_file(path, timeout, process)?;
         Self::of(&mut session).await
     }
 }

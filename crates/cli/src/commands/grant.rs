@@ -99,14 +99,14 @@ pub struct Revoke {
 
 /// A role as the command line names it.
 #[derive(Clone, Debug)]
-struct NamedRole {
+pub(super) struct NamedRole {
     /// The kind, if it is given.
     info: Option<&'static Info>,
     name: String,
 }
 
 /// Parses `NAME`, `clusterrole/NAME` or `role/NAME`.
-fn named_role(text: &str) -> Result<NamedRole, String> {
+pub(super) fn named_role(text: &str) -> Result<NamedRole, String> {
     let (info, name) = match text.split_once('/') {
         None => (None, text),
         Some((kind, name)) => {
@@ -134,12 +134,7 @@ impl RoleFlags {
 
     /// Refuses a Role without a namespace, and as the role of a member.
     fn check(&self) -> Result<(), CliError> {
-        let is_role = self.role.info.is_some_and(|info| info.kind == Role::INFO.kind);
-        if is_role && self.namespace.is_none() {
-            let message = "a Role counts in its namespace only: pass --namespace";
-            return Err(CliError::usage(message));
-        }
-        Ok(())
+        if self.namespace.is_some() { Ok(()) } else { self.role.check_everywhere() }
     }
 
     /// The role of a member of a project: the short name of one that every project has, or a ClusterRole.
@@ -147,14 +142,32 @@ impl RoleFlags {
         projects::role(&self.role.name).map_err(CliError::usage)
     }
 
+    fn print_name(&self, info: &Info, name: &str, process: &Process) -> Result<(), CliError> {
+        if self.output.is_none() {
+            return Ok(());
+        }
+        process.print_text(output::full_name(info, name) + "\n")
+    }
+}
+
+impl NamedRole {
+    /// Refuses a Role, which counts in a namespace only.
+    pub(super) fn check_everywhere(&self) -> Result<(), CliError> {
+        if self.info.is_some_and(|info| info.kind == Role::INFO.kind) {
+            let message = "a Role counts in its namespace only: pass --namespace";
+            return Err(CliError::usage(message));
+        }
+        Ok(())
+    }
+
     /// The role: in a namespace, a ClusterRole or else a Role. A role that the caller may not read is left to the
     /// server.
-    async fn role_ref(
+    pub(super) async fn find(
         &self,
         session: &mut Session,
         location: &Location,
     ) -> Result<RoleRef, CliError> {
-        let NamedRole { info, name } = &self.role;
+        let Self { info, name } = self;
         let namespace = location.namespace();
         let candidates = match (info, &namespace) {
             (Some(info), _) => vec![*info],
@@ -172,13 +185,6 @@ impl RoleFlags {
             }
         }
         Err(missing.unwrap_or_else(|| CliError::usage("no role is given")))
-    }
-
-    fn print_name(&self, info: &Info, name: &str, process: &Process) -> Result<(), CliError> {
-        if self.output.is_none() {
-            return Ok(());
-        }
-        process.print_text(output::full_name(info, name) + "\n")
     }
 }
 
@@ -211,27 +217,37 @@ impl Grant {
                 Ok(())
             };
         }
-        let role = flags.role_ref(&mut session, &location).await?;
-        let identities = who.identities(&mut session).await?;
-        let namespace = location.namespace();
-        let of = Collection::new(location.binding_info(), namespace.as_deref());
-        let bindings = role_bindings::list(&mut session, of).await?.unwrap_or_default();
-        let has = |binding: &&Binding| is_direct(binding, &role, &identities);
-        let text = format!(
-            "{} has the role {} {}",
-            who.described(),
-            role_text(&role),
-            location.described()
-        );
-        if let Some(binding) = bindings.iter().find(has) {
-            process.print_status(&format!("unchanged: {text}, by {}", binding.described()));
-            return Ok(());
+        let role = flags.role.find(&mut session, &location).await?;
+        match give(&mut session, &role, &who, &location, process).await? {
+            Some(name) => flags.print_name(location.binding_info(), &name, process),
+            None => Ok(()),
         }
-        let name = binding_name(&role, &who);
-        bind(&mut session, of, &new_binding(of, &name, &role, &who)).await?;
-        process.print_status(&format!("{text}, by {}/{name}", of.info().singular));
-        flags.print_name(of.info(), &name, process)
     }
+}
+
+/// Gives a role by a binding, and returns its name; `None` if a binding of the user or team gives it already.
+pub(super) async fn give(
+    session: &mut Session,
+    role: &RoleRef,
+    who: &Who,
+    location: &Location,
+    process: &Process,
+) -> Result<Option<String>, CliError> {
+    let identities = who.identities(session).await?;
+    let namespace = location.namespace();
+    let of = Collection::new(location.binding_info(), namespace.as_deref());
+    let bindings = role_bindings::list(session, of).await?.unwrap_or_default();
+    let has = |binding: &&Binding| is_direct(binding, role, &identities);
+    let (described, role_text) = (who.described(), role_text(role));
+    let text = format!("{described} has the role {role_text} {}", location.described());
+    if let Some(binding) = bindings.iter().find(has) {
+        process.print_status(&format!("unchanged: {text}, by {}", binding.described()));
+        return Ok(None);
+    }
+    let name = binding_name(role, who);
+    bind(session, of, &new_binding(of, &name, role, who)).await?;
+    process.print_status(&format!("{text}, by {}/{name}", of.info().singular));
+    Ok(Some(name))
 }
 
 /// Whether a binding gives a role to the user or team itself.
@@ -350,7 +366,7 @@ impl Revoke {
         if !has_changed {
             who.check(&mut session, who.flag()).await?;
             if flags.project.is_none() {
-                flags.role_ref(&mut session, &location).await?;
+                flags.role.find(&mut session, &location).await?;
             }
             process.print_note(&format!(
                 "{} is in no binding of the role {} {}; nothing was changed",

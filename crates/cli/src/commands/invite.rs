@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use clap::Args;
-use postern_client::{Collection, decode_fields};
+use postern_client::{Collection, Settings, decode_fields};
 use postern_kinds::SecretText;
 use postern_kinds::console_login_code::{ConsoleLoginCode, Spec};
 use postern_kinds::user::User;
 use postern_meta::object::ObjectMeta;
 
 use super::console::login_link;
+use super::login::login_command;
 use super::new_object;
 use crate::duration::display_duration;
 use crate::error::CliError;
@@ -32,7 +33,7 @@ pub(crate) struct Validity {
 #[command(after_help = "Example:\n  postern invite ada --valid-for 72h")]
 pub struct Invite {
     /// The user
-    #[arg(value_parser = parse::name)]
+    #[arg(value_name = "USER", value_parser = parse::name)]
     name: String,
 
     #[command(flatten)]
@@ -82,6 +83,9 @@ impl Validity {
             escape(&made.status.user_name),
             escape(&made.status.access_key)
         ));
+        let Settings { server, trust, .. } = session.client.settings();
+        let login = login_command(server, trust);
+        process.print_status(&format!("then, on the command line of this user: {login}"));
         Ok(())
     }
 }

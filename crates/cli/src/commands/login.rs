@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use postern_client::{Collection, ServerUrl, Trust};
+use postern_client::{CaDigest, Collection, ServerUrl, Trust};
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::rbac::ALL;
 use postern_kinds::{SecretText, access_key, default_namespace, selves};
@@ -21,7 +21,7 @@ use crate::kubeconfig::{
 };
 use crate::output::escape;
 use crate::process::Process;
-use crate::session::{Session, given_key, given_trust, settings, start_log};
+use crate::session::{Session, given_key, given_trust, pinned_trust, settings, start_log};
 use crate::{base64_text, parse};
 
 /// How long each request of a logout may take: it does not wait long for a server that is gone.
@@ -36,6 +36,7 @@ const LOGIN_TYPE: &str = "Login";
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     postern login https://postern.example.com:8443 --ca-file ca.pem\n  \
+    postern login https://postern.example.com:8443 --ca-digest sha256:HEX\n  \
     postern login https://postern.example.com:8443 --no-browser --ttl 8h\n  \
     postern login https://postern.example.com:8443 --ca-file ca.pem --access-key - < key.txt\n  \
     postern login https://postern.example.com:8443 --workload-identity deploy")]
@@ -78,6 +79,11 @@ pub struct Login {
     #[arg(long, value_name = "DURATION", value_parser = parse::ttl, conflicts_with_all = ["access_key", "workload_identity"])]
     ttl: Option<i64>,
 
+    /// Trust the certificate authority that the server sends, if its public key has this SHA-256 digest. `postern serve`
+    /// and `postern invite` print it
+    #[arg(long, value_name = "sha256:HEX", conflicts_with = "ca_file")]
+    ca_digest: Option<CaDigest>,
+
     #[command(flatten)]
     current: CurrentFlag,
 
@@ -118,8 +124,10 @@ impl Login {
         // The file need not exist: it is created. It is read before the key is asked for, so that the user types no key
         // if the file cannot be read.
         let known = authority_of(&Kubeconfig::load(&files)?, &server);
-        let trust = given_trust(&self.credential, process)?;
-        let trust = trust.or(known).unwrap_or(Trust::System);
+        let trust = match self.ca_digest {
+            Some(digest) => pinned_trust(&server, digest, self.credential.timeout, process).await?,
+            None => given_trust(&self.credential, process)?.or(known).unwrap_or(Trust::System),
+        };
         let key = match &self.workload_identity {
             Some(identity) => {
                 let workload = Workload {
@@ -249,6 +257,17 @@ impl Login {
             session.explain(&error).hint_if(mistyped, wrong).hint("nothing was written")
         })?;
         Ok((session, status))
+    }
+}
+
+/// The command by which another user logs in at a server that this client trusts so. A server with an authority of its
+/// own also sends it, so its digest is enough.
+pub(crate) fn login_command(server: &ServerUrl, trust: &Trust) -> String {
+    let login = format!("postern login {}", server.at_root(""));
+    match (trust.self_made(), trust) {
+        (Some(digest), _) => format!("{login} --ca-digest {digest}"),
+        (None, Trust::System) => login,
+        (None, _) => format!("{login} --ca-file CA.pem"),
     }
 }
 

@@ -27,6 +27,7 @@ mod migrate;
 mod offboard;
 mod principals;
 mod projects;
+mod readers;
 mod roles;
 mod rotate;
 mod run;
@@ -50,9 +51,11 @@ use postern_kinds::{Fields, Kind};
 use postern_meta::object::{Object, ObjectMeta};
 use serde_json::Value;
 
+use crate::completion::Complete;
 use crate::error::CliError;
 use crate::process::Process;
 pub use console::Link;
+pub(crate) use login::login_command;
 
 use access_keys::OfAccessKey;
 use by_kind::ByKind;
@@ -104,6 +107,11 @@ pub enum Command {
     /// The server decides about each object that you can list, at most 500. You need `create` on
     /// subjectaccessreviews.
     Access(Box<access::Access>),
+    /// List who read the values of a shared secret lately, by which access key, and how often.
+    ///
+    /// The server keeps the last readers of each secret. This is no audit log: the audit log of the server has each read.
+    /// You need `get` on the secret and on sharedsecrets/readers; the owner has both.
+    Readers(Box<readers::Readers>),
     /// Print objects: all of a kind, or those that are named.
     ///
     /// Kinds are named as in kubectl: users, user, users.management.platform.sh, or a short name. A table has
@@ -214,6 +222,9 @@ pub enum Command {
     Completion(docs::Completion),
     /// Print the manual page, or write them all.
     Man(docs::Man),
+    /// Print the candidates for a word, for the scripts of `completion`.
+    #[command(name = "__complete", hide = true)]
+    Complete(Complete),
 }
 
 /// Runs one command.
@@ -223,8 +234,12 @@ pub(crate) fn run(
     process: &Process,
 ) -> Result<(), CliError> {
     match command {
-        Command::Completion(command) => command.run(root, process),
+        Command::Completion(command) => command.run(process),
         Command::Man(command) => command.run(root, process),
+        Command::Complete(command) => {
+            command.run(&root, process);
+            Ok(())
+        }
         command => {
             // In a box without its type: the runtime has several loops, and each would be compiled with all commands.
             let work: Pin<Box<dyn Future<Output = Result<(), CliError>> + '_>> =
@@ -251,6 +266,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Test(test_connector::Test::Connector(command)) => command.run(process).await,
         Command::CanI(command) => command.run(process).await,
         Command::WhoCan(command) => command.run(process).await,
+        Command::Readers(command) => command.run(process).await,
         Command::Get(command) => command.run(process).await,
         Command::Describe(command) => command.run(process).await,
         Command::Edit(command) => command.run(process).await,
@@ -276,7 +292,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Rotate(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Token(command) => command.run(process).await,
         // These commands need no server and are done already.
-        Command::Completion(_) | Command::Man(_) => Ok(()),
+        Command::Completion(_) | Command::Man(_) | Command::Complete(_) => Ok(()),
     }
 }
 

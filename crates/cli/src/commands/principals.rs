@@ -6,12 +6,13 @@ use postern_kinds::{Kind, team, user};
 use postern_meta::object::ObjectMeta;
 use serde_json::{Value, json};
 
+use super::grant::{NamedRole, give, named_role};
 use super::invite::Validity;
 use super::new_object;
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, ObjectFormat};
 use crate::process::Process;
-use crate::role_bindings::Who;
+use crate::role_bindings::{Location, Who};
 use crate::session::Session;
 use crate::{output, parse};
 
@@ -48,6 +49,10 @@ pub(crate) struct CreateUser {
     /// Teams to add the user to, separated by commas
     #[arg(long = "team", value_name = "TEAM", value_delimiter = ',', value_parser = parse::name)]
     teams: Vec<String>,
+
+    /// A role to give to the user everywhere, as `postern grant` does; may be repeated
+    #[arg(long = "role", value_name = "ROLE", value_parser = named_role)]
+    roles: Vec<NamedRole>,
 
     /// Print a login link for the user on the standard output, as `postern invite` does
     #[arg(long, conflicts_with = "output")]
@@ -89,10 +94,15 @@ impl CreateUser {
         } else if self.validity.is_given() {
             return Err(CliError::usage("--valid-for is for a login link: pass --invite, too"));
         }
+        self.roles.iter().try_for_each(NamedRole::check_everywhere)?;
         let name = self.common.name.clone();
         let mut session = Session::open(&self.common.connection, process)?;
         for team in &self.teams {
             Who::Team(team.clone()).check(&mut session, "--team").await?;
+        }
+        let mut roles = Vec::new();
+        for role in &self.roles {
+            roles.push(role.find(&mut session, &Location::Everywhere).await?);
         }
         self.common.create::<user::User>(&mut session, spec, process).await?;
         let invite = format!("the user {name} was created; a login link: postern invite {name}");
@@ -100,6 +110,14 @@ impl CreateUser {
             add_to_team(&mut session, team, &name, process).await.map_err(|error| {
                 let left = self.teams[index..].join(", ");
                 let error = error.hint(format!("the user {name} is not in: {left}"));
+                error.hint_if(self.invite, &invite)
+            })?;
+        }
+        let who = Who::User(name.clone());
+        for role in &roles {
+            let given = give(&mut session, role, &who, &Location::Everywhere, process).await;
+            given.map_err(|error| {
+                let error = error.hint(format!("the user {name} was created without this role"));
                 error.hint_if(self.invite, &invite)
             })?;
         }

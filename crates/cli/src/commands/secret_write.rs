@@ -417,7 +417,7 @@ async fn explain_create(
     name: &str,
     error: &Error,
 ) -> CliError {
-    let explained = session.explain(error);
+    let mut explained = session.explain(error);
     if error.reason() == Some(Reason::AlreadyExists) {
         let hint = format!(
             "the name is taken by a secret that you may not see: choose another name, such as {name}-2"
@@ -430,12 +430,13 @@ async fn explain_create(
     // Only a help: an error of this request is not worth printing.
     let asked = session.ask_self().await;
     let first = asked.ok().and_then(|(_, status)| status.secret_namespaces.into_iter().next());
-    match first.filter(|first| Some(first.as_str()) != of.namespace()) {
-        Some(first) => explained.hint(format!(
-            "you may create shared secrets in the namespace {first}: pass -n {first}"
-        )),
-        None => explained,
+    if let Some(first) = first.filter(|first| Some(first.as_str()) != of.namespace()) {
+        let hint =
+            format!("you may create shared secrets in the namespace {first}: pass -n {first}");
+        // The user can do this without another one.
+        explained.hints.insert(0, hint);
     }
+    explained
 }
 
 /// Checks that no other secret can be meant. No values are asked for.
