@@ -1,8 +1,11 @@
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { lackingRules } from '../src/lib/lacking';
-import { grantsOf, includes, isDirect, isOfRole, lossOf, whoOf, type Binding, type Grant, type Identity } from '../src/lib/roles';
+import { bindingOf, grantsOf, includes, isDirect, isOfRole, lossOf, rebindOf, unboundOf, whoOf, type Binding, type Grant, type Identity } from '../src/lib/roles';
 import { describePolicy } from '../src/lib/rule-words';
 import type { Administrators } from '../src/lib/stops';
+import { FakeServer } from './fake-server';
+
+afterEach(() => vi.unstubAllGlobals());
 
 const group = (name: string) => ({ kind: 'Group', name });
 const binding = (name: string, namespace: string, ...subjects: { kind: string; name: string }[]): Binding => ({
@@ -34,10 +37,36 @@ describe('grantsOf', () => {
     ]);
   });
 
+  it('has a binding once that names a subject twice, and takes both entries out', () => {
+    const [ada, ops] = [group('platform:user:ada'), group('ops')];
+    expect(grantsOf([binding('a', '', ada, ada)]).map(({ bindings }) => bindings.length)).toEqual([1]);
+    expect(unboundOf(binding('a', '', ada, ada), ada).method).toBe('DELETE');
+    const steps = unboundOf(binding('a', '', ada, ops, ada), ada).body as { op: string; path: string }[];
+    expect(steps.filter(({ op }) => op === 'remove').map(({ path }) => path)).toEqual(['/subjects/2', '/subjects/0']);
+  });
+
   it('does not take a Role of another namespace for the same', () => {
     const grant = { role: { kind: 'Role', name: 'makers' }, namespace: 'shop' } as Grant;
     const role = { kind: 'Role', name: 'makers', namespace: 'shop', rules: [] };
     expect([isOfRole(grant, role), isOfRole(grant, { ...role, namespace: 'web' }), isOfRole(grant, { ...role, kind: 'ClusterRole', namespace: '' })]).toEqual([true, false, false]);
+  });
+});
+
+describe('rebindOf', () => {
+  const request = bindingOf({ kind: 'ClusterRole', name: 'platform-viewer' }, 'user/ada', '');
+  const after = (subjects: object[] | undefined, name = 'platform-viewer') => {
+    new FakeServer().list({ metadata: { resourceVersion: '7' }, roleRef: { kind: 'ClusterRole', name }, subjects });
+    return rebindOf(request);
+  };
+
+  it('adds a subject that the binding of this version does not have', async () => {
+    const ada = { kind: 'Group', apiGroup: 'rbac.authorization.k8s.io', name: 'platform:user:ada' };
+    const version = { op: 'test', path: '/metadata/resourceVersion', value: '7' };
+    expect((await after([group('ops')]))?.body).toEqual(expect.arrayContaining([version, { op: 'add', path: '/subjects/-', value: ada }]));
+    expect((await after(undefined))?.body).toEqual(expect.arrayContaining([version, { op: 'add', path: '/subjects', value: [ada] }]));
+    expect(await after([group('platform:user:ada')])).toBeUndefined();
+    // The server refuses the test of the role.
+    expect(await after([group('platform:user:ada')], 'another')).toBeDefined();
   });
 });
 

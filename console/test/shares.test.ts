@@ -20,6 +20,12 @@ describe('sharesOf', () => {
   });
 });
 
+it('has a user once whom a rule names twice', () => {
+  const twice: Access = { name: 'ops', verbs: READ, users: ['bob', 'bob'] };
+  expect(sharesOf([twice, twice]).map(({ subject }) => subject)).toEqual(['user/bob']);
+  expect(edit([twice], 'user/bob', ['get'])).toEqual([{ ...twice, verbs: ['get'] }]);
+});
+
 describe('changed', () => {
   const own: Access = { name: 'shared', verbs: ['watch', 'get', 'list'], users: ['ada'] };
   const named: Access = { name: 'ops', verbs: READ, users: ['ada'] };

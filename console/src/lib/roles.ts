@@ -111,7 +111,8 @@ export function grantsOf(bindings: Binding[]): Grant[] {
       const { role, namespace } = binding;
       const key = JSON.stringify([role.kind, role.name, namespace, subject.kind, subject.name, subject.namespace]);
       const known = grants.get(key) ?? { role: { kind: role.kind, name: role.name }, subject, who: whoOf(subject), namespace, bindings: [] };
-      known.bindings.push(binding);
+      // A binding can name a subject twice.
+      if (!known.bindings.includes(binding)) known.bindings.push(binding);
       grants.set(key, known);
     }
   }
@@ -227,21 +228,32 @@ export function noMemberOf({ metadata, spec }: Project, role: string, who: strin
   return projectPatch(metadata?.name ?? '', [{ op: 'test', path, value: spec?.members?.[at] }, { op: 'remove', path }]);
 }
 
+const isSubject = (a: Subject, b: Subject): boolean => a.kind === b.kind && a.name === b.name && a.namespace === b.namespace;
+
+/** The subjects of a binding besides one. */
+export const othersOf = ({ subjects }: Binding, subject: Subject): Subject[] => subjects.filter((each) => !isSubject(each, subject));
+
 /** The request that takes a subject out of a binding, or deletes a binding that has no other. */
-export function unboundOf({ name, namespace, metadata, role, subjects }: Binding, subject: Subject): ApiRequest {
+export function unboundOf(binding: Binding, subject: Subject): ApiRequest {
+  const { name, namespace, metadata, role, subjects } = binding;
   const path = `${bindingsPath(namespace)}/${encodeURIComponent(name)}`;
-  const at = subjects.findIndex((each) => each.kind === subject.kind && each.name === subject.name && each.namespace === subject.namespace);
-  if (subjects.length < 2) return { method: 'DELETE', path, body: { preconditions: { uid: metadata.uid, resourceVersion: metadata.resourceVersion } } };
-  const entry = `/subjects/${at}`;
-  const body = [{ op: 'test', path: '/roleRef', value: role }, { op: 'test', path: entry, value: subjects[at] }, { op: 'remove', path: entry }];
+  if (othersOf(binding, subject).length === 0) return { method: 'DELETE', path, body: { preconditions: { uid: metadata.uid, resourceVersion: metadata.resourceVersion } } };
+  // From the end, so that the other indexes stay.
+  const steps = subjects.flatMap((each, at) => (isSubject(each, subject) ? [[{ op: 'test', path: `/subjects/${at}`, value: each }, { op: 'remove', path: `/subjects/${at}` }]] : []));
+  const body = [{ op: 'test', path: '/roleRef', value: role }, ...steps.reverse().flat()];
   return { method: 'PATCH', path, body, contentType: JSON_PATCH };
 }
 
-/** The request that adds a user or team to a binding that has the name of a new one, but not this subject. */
-export function rebindOf(request: ApiRequest): ApiRequest {
-  const { metadata, roleRef, subjects } = request.body as { metadata: { name: string }; roleRef: RoleRef; subjects: Subject[] };
-  const body = [{ op: 'test', path: '/roleRef', value: roleRef }, { op: 'add', path: '/subjects/-', value: subjects[0] }];
-  return { method: 'PATCH', path: `${request.path}/${encodeURIComponent(metadata.name)}`, body, contentType: JSON_PATCH };
+/** Reads the binding that has the name of a new one. The request adds the user or team to it; undefined if the binding has the role and them. */
+export async function rebindOf(request: ApiRequest): Promise<ApiRequest | undefined> {
+  const { metadata, roleRef, subjects } = request.body as { metadata: { name: string }; roleRef: RoleRef; subjects: [Subject] };
+  const path = `${request.path}/${encodeURIComponent(metadata.name)}`;
+  const present = await get<Item>(path, { background: true });
+  const { kind, name } = present.roleRef ?? {};
+  if (kind === roleRef.kind && name === roleRef.name && present.subjects?.some((each) => isSubject(each, subjects[0]))) return undefined;
+  const unchanged = { op: 'test', path: '/metadata/resourceVersion', value: present.metadata?.resourceVersion };
+  const step = present.subjects?.length ? { op: 'add', path: '/subjects/-', value: subjects[0] } : { op: 'add', path: '/subjects', value: subjects };
+  return { method: 'PATCH', path, body: [{ op: 'test', path: '/roleRef', value: roleRef }, unchanged, step], contentType: JSON_PATCH };
 }
 
 /** What a user or team loses of the permission to do everything. */

@@ -28,7 +28,8 @@ export interface Changes {
 }
 
 function subjectsOf({ users = [], teams = [] }: Access): string[] {
-  return [...users.map((user) => `user/${user}`), ...teams.map((team) => `team/${team}`)];
+  // A rule can name one twice.
+  return [...new Set([...users.map((user) => `user/${user}`), ...teams.map((team) => `team/${team}`)])];
 }
 
 function shareOf(rule: Access, subject: string): Share {
@@ -36,9 +37,10 @@ function shareOf(rule: Access, subject: string): Share {
   return { id: JSON.stringify([subject, name, verbs, subresources]), subject, verbs, subresources, rule: name };
 }
 
-/** The shares of access rules, in their order. */
+/** The shares of access rules, in their order, and equal ones once. */
 export function sharesOf(rules: Access[]): Share[] {
-  return rules.flatMap((rule) => subjectsOf(rule).map((subject) => shareOf(rule, subject)));
+  const shares = rules.flatMap((rule) => subjectsOf(rule).map((subject) => shareOf(rule, subject)));
+  return [...new Map(shares.map((share) => [share.id, share])).values()];
 }
 
 /** A user or team by its parts. */
