@@ -55,7 +55,10 @@ describe('effectOfMove', () => {
   });
 
   it('knows a subject that keeps a permission by another source', () => {
-    expect(hasOtherSource(byRule)).toBe(false);
-    expect(hasOtherSource({ ...byRule, via: [...byRule.via, ...byRole.via] })).toBe(true);
+    expect(hasOtherSource(byRule, 1)).toBe(false);
+    expect(hasOtherSource({ ...byRule, via: [...byRule.via, ...byRole.via] }, 1)).toBe(true);
+    // The rules of extraAccessRules have the numbers behind those of access.
+    expect(hasOtherSource(byRule, 0)).toBe(true);
+    expect(hasOtherSource({ kind: 'Group', name: 'system:authenticated', via: ['a list contains the objects that the caller may get'] }, 0)).toBe(false);
   });
 });

@@ -13,7 +13,7 @@ const PAGE = 500;
 /** The objects of each kind that are read at most. */
 export const MOST = 2000;
 /** The groups of every caller with an access key. */
-const EVERYONE = ['platform:user:*', 'platform:authenticated', 'system:authenticated'];
+export const EVERYONE = ['platform:user:*', 'platform:authenticated', 'system:authenticated'];
 /** The names of roles that the server makes from access rules and members begin so. Each is about one object. */
 const OF_OBJECTS = /^platform:(access|members):/;
 /** The names of bindings that only the server changes begin so. */

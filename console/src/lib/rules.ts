@@ -1,4 +1,5 @@
 // Access rules, and who gains or loses what when they change.
+import { sourceOf } from './source';
 import type { Access, ReviewedSubject } from './types';
 
 /** The verbs of one right on an object. */
@@ -95,9 +96,12 @@ export function movesWithObject(subject: ReviewedSubject): boolean {
   return (subject.via ?? []).some((via) => BY_RULE.test(via) || BY_OWNERSHIP.test(via));
 }
 
-/** Whether a subject has a permission by something else than the object's access rules. */
-export function hasOtherSource(subject: ReviewedSubject): boolean {
-  return (subject.via ?? []).some((via) => !BY_RULE.test(via));
+/** Every caller may list, and gets the objects that it may get. That is no permission on one of them. */
+const BY_OPEN_LIST = /^a list contains/;
+
+/** Whether a subject has a permission by something else than the first rules, which are those of `access`. Those of `extraAccessRules` follow. */
+export function hasOtherSource(subject: ReviewedSubject, rules: number): boolean {
+  return (subject.via ?? []).some((via) => !BY_OPEN_LIST.test(via) && (sourceOf(via).rule ?? rules) >= rules);
 }
 
 const label = (subject: ReviewedSubject): string => `${subject.kind}/${subject.name}`;
