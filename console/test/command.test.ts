@@ -38,6 +38,11 @@ describe('the requests of the pages are those of the table', () => {
     expect(memberOf(project([ada]), 'platform-project-admin', 'user/ada')).toBeUndefined();
     expect([noMemberOf(project([ada]), 'platform-project-admin', 'user/ada')]).toEqual(row('a member who leaves'));
     expect(noMemberOf(project([]), 'platform-project-admin', 'user/ada')).toBeUndefined();
+    // The command line reads these names as the roles of every project.
+    for (const name of ['admin', 'user', 'viewer']) {
+      const change = memberOf(project([]), name, 'user/ada') as ApiRequest;
+      expect(commandOf(change)).toBeUndefined();
+    }
     const subjects = ['platform:user:ada', 'platform:team:shop'].map((name) => ({ kind: 'Group', apiGroup: GROUPS.rbac, name }));
     const binding = { name: 'viewers', namespace: '', metadata: { uid: 'u' }, role: { apiGroup: GROUPS.rbac, ...role }, subjects } as Binding;
     expect([unboundOf(binding, subjects[1] ?? {})]).toEqual(row('a subject of a binding'));

@@ -64,12 +64,15 @@ function whoFlag(subject: Json | undefined): string[] | undefined {
 /** The role as `postern grant` names it: in a namespace, a Role and a ClusterRole can have one name. */
 const roleWord = (kind: string, name: string, namespace: string): string => shellWord(namespace ? `${kind.toLowerCase()}/${name}` : name);
 
-/** The name of a role of a member: the roles of every project have a short one. */
-const memberRole = (role: string): string => shellWord(role.replace(/^platform-project-(admin|user|viewer)$/, '$1'));
+/** The name of a role of a member: the roles of every project have a short one. Another role of such a name has no command. */
+function memberRole(role: string): string | undefined {
+  return ['admin', 'user', 'viewer'].includes(role) ? undefined : shellWord(role.replace(/^platform-project-(admin|user|viewer)$/, '$1'));
+}
 
-function memberCommand(verb: string, project: string, member: Json): string {
+function memberCommand(verb: string, project: string, member: Json): string | undefined {
   const who = flag(member.kind === 'Team' ? '--team' : '--user', member.name);
-  return line('postern', verb, memberRole((member.clusterRole as string) || 'user'), who, flag('--project', project));
+  const role = memberRole((member.clusterRole as string) || 'platform-project-user');
+  return role && line('postern', verb, role, who, flag('--project', project));
 }
 
 /** The flags of a scope; undefined if there is none for a part of it. */
