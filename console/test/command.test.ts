@@ -49,6 +49,17 @@ describe('the requests of the pages are those of the table', () => {
     expect(unboundOf({ ...binding, subjects: subjects.slice(0, 1) }, subjects[0] ?? {})).toMatchObject(row('a binding of another name')[0] as object);
   });
 
+  it('for a binding whose name tells of another role or subject', () => {
+    const role = { kind: 'ClusterRole', name: 'platform-viewer' };
+    const bob = { kind: 'Group', name: 'platform:user:bob' };
+    const binding: Binding = { name: 'grant:platform-viewer:user:bob', namespace: '', metadata: {}, role, subjects: [bob] };
+    const command = (changes: Partial<Binding>) => commandOf(unboundOf({ ...binding, ...changes }, changes.subjects?.[0] ?? bob));
+    expect(command({})).toBe('postern revoke platform-viewer --user bob');
+    expect(command({ role: { kind: 'ClusterRole', name: 'platform-admin' } })).toBe('postern delete clusterrolebinding/grant:platform-viewer:user:bob');
+    expect(command({ subjects: [{ kind: 'Group', name: 'platform:user:eve' }] })).toBe('postern delete clusterrolebinding/grant:platform-viewer:user:bob');
+    expect(command({ namespace: 'web', name: 'viewers' })).toBe('postern delete rolebinding/viewers -n web');
+  });
+
   it('for clusters', () => {
     expect([createCluster('east', 'East')]).toEqual([named({ metadata: { name: 'east' }, spec: { displayName: 'East' } })]);
     const cluster = { name: 'east', uid: 'UID' };

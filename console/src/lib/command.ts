@@ -4,6 +4,7 @@ import { MANAGEMENT } from './api';
 import { shellWord } from './format';
 import { KINDS } from './kinds';
 import { fromScope } from './scope';
+import { grantName, type TakenRole } from './roles';
 import type { PreviewRequest, Scope } from './types';
 import type { ApiRequest } from './writes';
 
@@ -174,19 +175,19 @@ function changeList(plural: string, namespace: string, name: string, steps: Step
   return role && who ? line('postern', last.op === 'add' ? 'grant' : 'revoke', roleWord(role.kind, role.name, namespace), who, flag('-n', namespace)) : undefined;
 }
 
-function remove({ plural, namespace, name }: Target): string {
-  // `postern grant` made it, and `postern revoke` says what is left of the role.
-  const granted = plural.endsWith('rolebindings') ? /^grant:(role:)?(.+):(user|team):([^:]+)$/.exec(name) : null;
-  if (granted) return line('postern revoke', roleWord(granted[1] ? 'Role' : 'ClusterRole', granted[2] ?? '', namespace), flag(`--${granted[3]}`, granted[4]), flag('-n', namespace));
+function remove({ plural, namespace, name }: Target, takes: TakenRole | undefined): string {
+  // `postern grant` made it, and `postern revoke` says what is left of the role. The name alone can tell of another role.
+  const who = takes && whoFlag(takes.subject);
+  if (takes && who && name === grantName(takes.role, takes.who)) return line('postern revoke', roleWord(takes.role.kind, takes.role.name, namespace), who, flag('-n', namespace));
   return line('postern delete', shellWord(`${cliName(plural)}/${name}`), flag('-n', namespace));
 }
 
 /** The command that does the same as a request; undefined if there is none. */
-export function commandOf({ method, path, body }: ApiRequest): string | undefined {
+export function commandOf({ method, path, body, takes }: ApiRequest & { takes?: TakenRole }): string | undefined {
   const target = targetOf(path);
   if (!target) return undefined;
   if (method === 'GET') return read(target);
-  if (method === 'DELETE') return remove(target);
+  if (method === 'DELETE') return remove(target, takes);
   if (method === 'PATCH') return change(target, body);
   if (target.name) return act(target, body as Json);
   return CREATES[target.plural]?.(body as Json, target);

@@ -181,14 +181,19 @@ export function includes(identity: Identity, subject: Subject): boolean {
   return isDirect(identity, subject) || (subject.kind === 'Group' && identity.groups.includes(subject.name ?? ''));
 }
 
+/** The name of the binding that gives one role to one user or team. */
+export function grantName({ kind, name }: RoleRef, who: string): string {
+  const [type = '', ...rest] = who.split('/');
+  return `grant:${kind === 'Role' ? 'role:' : ''}${name}:${type}:${rest.join('/')}`;
+}
+
 /** The request that gives a role everywhere or in a namespace. */
 export function bindingOf(role: RoleRef, who: string, namespace: string): ApiRequest {
   const [type = '', ...rest] = who.split('/');
-  const name = `grant:${role.kind === 'Role' ? 'role:' : ''}${role.name}:${type}:${rest.join('/')}`;
   const body = {
     apiVersion: `${RBAC_GROUP}/v1`,
     kind: namespace ? 'RoleBinding' : 'ClusterRoleBinding',
-    metadata: { name },
+    metadata: { name: grantName(role, who) },
     roleRef: { apiGroup: RBAC_GROUP, kind: role.kind, name: role.name },
     subjects: [{ kind: 'Group', apiGroup: RBAC_GROUP, name: `platform:${type}:${rest.join('/')}` }],
   };
@@ -233,11 +238,21 @@ const isSubject = (a: Subject, b: Subject): boolean => a.kind === b.kind && a.na
 /** The subjects of a binding besides one. */
 export const othersOf = ({ subjects }: Binding, subject: Subject): Subject[] => subjects.filter((each) => !isSubject(each, subject));
 
+/** What the deletion of a binding takes from whom. */
+export interface TakenRole {
+  role: RoleRef;
+  subject: Subject;
+  who: string;
+}
+
 /** The request that takes a subject out of a binding, or deletes a binding that has no other. */
-export function unboundOf(binding: Binding, subject: Subject): ApiRequest {
+export function unboundOf(binding: Binding, subject: Subject): ApiRequest & { takes?: TakenRole } {
   const { name, namespace, metadata, role, subjects } = binding;
   const path = `${bindingsPath(namespace)}/${encodeURIComponent(name)}`;
-  if (othersOf(binding, subject).length === 0) return { method: 'DELETE', path, body: { preconditions: { uid: metadata.uid, resourceVersion: metadata.resourceVersion } } };
+  if (othersOf(binding, subject).length === 0) {
+    const preconditions = { uid: metadata.uid, resourceVersion: metadata.resourceVersion };
+    return { method: 'DELETE', path, body: { preconditions }, takes: { role, subject, who: whoOf(subject) } };
+  }
   // From the end, so that the other indexes stay.
   const steps = subjects.flatMap((each, at) => (isSubject(each, subject) ? [[{ op: 'test', path: `/subjects/${at}`, value: each }, { op: 'remove', path: `/subjects/${at}` }]] : []));
   const body = [{ op: 'test', path: '/roleRef', value: role }, ...steps.reverse().flat()];
