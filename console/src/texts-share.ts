@@ -25,6 +25,7 @@ export const shareTexts = {
   owner: 'Owner',
   ownerHas: 'can do everything',
   byRule: (name: string) => `rule ${name}`,
+  byField: (field: string) => `by the field ${field}, which only the YAML changes`,
   subresources: (names: string[]) => `also on ${names.includes('*') ? 'every subresource' : all(names)}`,
   takeBack: (name: string) => `Take back from ${name}`,
   everyone: 'every user',

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { byTeams, changed, meaningOf, refusalOf, sharesOf } from '../src/lib/shares';
+import { byTeams, changed, extraSharesOf, meaningOf, refusalOf, sharesOf } from '../src/lib/shares';
 import type { Access } from '../src/lib/types';
 
 const READ = ['get', 'list', 'watch'];
@@ -18,6 +18,12 @@ describe('sharesOf', () => {
       ['user/bob', '', ['*'], ['status']],
     ]);
   });
+});
+
+it('shows the rules of extraAccessRules, which give get and use', () => {
+  const shares = extraSharesOf({ extraAccessRules: [{ users: ['*'] }, { users: ['*'], teams: ['shop'], clusterRole: 'loft-cluster-space-admin' }] });
+  expect(shares.map(({ subject, verbs, rule }) => [subject, verbs, rule])).toEqual(['user/*', 'team/shop'].map((subject) => [subject, ['get', 'use'], 'extraAccessRules']));
+  expect(shares.map(({ id }) => id)).not.toContain(sharesOf([{ name: 'extraAccessRules', verbs: ['get', 'use'], users: ['*'] }])[0]?.id);
 });
 
 it('has a user once whom a rule names twice', () => {

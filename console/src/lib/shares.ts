@@ -2,7 +2,7 @@
 // either can undo what the other did.
 import type { Failure } from './failure';
 import { VERBS, rightOf } from './rules';
-import type { Access } from './types';
+import type { Access, Ownership } from './types';
 
 /** The name of the rules that a share makes. */
 const RULE_NAME = 'shared';
@@ -41,6 +41,19 @@ function shareOf(rule: Access, subject: string): Share {
 export function sharesOf(rules: Access[]): Share[] {
   const shares = rules.flatMap((rule) => subjectsOf(rule).map((subject) => shareOf(rule, subject)));
   return [...new Map(shares.map((share) => [share.id, share])).values()];
+}
+
+/** The field with rules in another form, which a share does not change. */
+export const EXTRA = 'extraAccessRules';
+
+/** The rules of this field as access rules. */
+export function extraRulesOf({ extraAccessRules = [] }: Ownership): Access[] {
+  return extraAccessRules.map(({ users = [], teams = [] }) => ({ name: EXTRA, verbs: ['get', 'use'], users, teams }));
+}
+
+/** The shares by rules of this field. */
+export function extraSharesOf(spec: Ownership): Share[] {
+  return sharesOf(extraRulesOf(spec)).map((share) => ({ ...share, id: `${EXTRA} ${share.id}` }));
 }
 
 /** A user or team by its parts. */
