@@ -38,6 +38,9 @@ describe('the requests of the pages are those of the table', () => {
     expect(memberOf(project([ada]), 'platform-project-admin', 'user/ada')).toBeUndefined();
     expect([noMemberOf(project([ada]), 'platform-project-admin', 'user/ada')]).toEqual(row('a member who leaves'));
     expect(noMemberOf(project([]), 'platform-project-admin', 'user/ada')).toBeUndefined();
+    const imported = { ...ada, clusterRole: 'loft-management-project-admin' };
+    expect(memberOf(project([imported]), 'platform-project-admin', 'user/ada')).toBeUndefined();
+    expect(noMemberOf(project([imported]), 'platform-project-admin', 'user/ada')?.body).toEqual(expect.arrayContaining([{ op: 'remove', path: '/spec/members/0' }]));
     // The command line reads these names as the roles of every project.
     for (const name of ['admin', 'user', 'viewer']) {
       const change = memberOf(project([]), name, 'user/ada') as ApiRequest;

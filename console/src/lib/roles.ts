@@ -221,8 +221,12 @@ export function memberOf({ metadata, spec }: Project, role: string, who: string)
   return projectPatch(metadata?.name ?? '', [unchanged, step]);
 }
 
-const isSame = (a: Member, b: { kind: string; name: string; clusterRole: string }): boolean =>
-  a.kind === b.kind && a.name === b.name && (a.clusterRole || 'platform-project-user') === b.clusterRole;
+const isSame = (a: Member, b: Member): boolean => a.kind === b.kind && a.name === b.name && roleOf(a) === roleOf(b);
+
+/** The name of the role of a member: the default, and three imported names, stand for roles of the server. */
+function roleOf({ clusterRole }: Member): string {
+  return (clusterRole || 'platform-project-user').replace(/^loft-management-(project-(admin|user|viewer))$/, 'platform-$1');
+}
 
 /** The request that takes a role from a member of a project; undefined if there is no such member. */
 export function noMemberOf({ metadata, spec }: Project, role: string, who: string): ApiRequest | undefined {
