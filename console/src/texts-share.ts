@@ -26,7 +26,7 @@ export const shareTexts = {
   ownerHas: 'can do everything',
   byRule: (name: string) => `rule ${name}`,
   byField: (field: string) => `by the field ${field}, which only the YAML changes`,
-  subresources: (names: string[]) => `also on ${names.includes('*') ? 'every subresource' : all(names)}`,
+  subresources: (names: string[], isAlone = false) => `${isAlone ? '' : 'also '}on ${names.includes('*') ? 'every subresource' : all(names)}`,
   takeBack: (name: string) => `Take back from ${name}`,
   everyone: 'every user',
   team: (name: string) => `team ${name}`,

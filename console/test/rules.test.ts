@@ -20,6 +20,15 @@ describe('effectOfRules', () => {
     expect(effectOfRules(one, two)).toEqual({ gains: [], loses: [] });
   });
 
+  it('compares subresources, too', () => {
+    const rule = { verbs: ['get'], users: ['ada'], subresources: ['status'] };
+    const whole = { verbs: ['get'], users: ['ada'] };
+    const inner = { subject: 'user/ada', verbs: ['get'], subresources: ['status'], isInner: true };
+    expect(effectOfRules([rule], [whole])).toEqual({ gains: [], loses: [inner] });
+    expect(effectOfRules([rule], [{ ...whole, subresources: ['*'] }]).loses).toEqual([]);
+    expect(effectOfRules([], [rule]).gains).toEqual([{ ...inner, isInner: false }]);
+  });
+
   it('reads * as every verb', () => {
     const some = [{ verbs: ['get'], users: ['ada'] }];
     const all = [{ verbs: ['*'], users: ['ada'] }];

@@ -66,6 +66,14 @@ describe('changed', () => {
     ]);
   });
 
+  it('keeps the subresources of one of several', () => {
+    const both: Access = { name: 'readers', verbs: READ, users: ['ada', 'bob'], subresources: ['status'] };
+    expect(edit([both], 'user/ada', ['get'])).toEqual([
+      { ...both, users: ['bob'] },
+      { name: 'shared', verbs: ['get'], subresources: ['status'], users: ['ada'] },
+    ]);
+  });
+
   it('forgets an edit of a share that another writer has taken back', () => {
     const edits = new Map([[idOf([named], 'user/ada'), ['*']]]);
     expect(changed([own], { ...none, edits })).toEqual([own]);

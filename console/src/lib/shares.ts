@@ -76,20 +76,20 @@ function withoutSubjects(rule: Access, gone: string[]): Access | undefined {
 }
 
 const isSame = (a: string[], b: string[]): boolean => a.length === b.length && a.every((each) => b.includes(each));
-const gives = ({ verbs }: Access, wanted: string[]): boolean => verbs.includes('*') || wanted.every((verb) => verbs.includes(verb));
+const has = (all: string[], wanted: string[]): boolean => all.includes('*') || wanted.every((each) => all.includes(each));
 
 /** The rules with a grant to subjects that do not have it by one rule. */
-function grant(rules: Access[], subjects: string[], verbs: string[]): Access[] {
-  const fresh = subjects.filter((subject) => !rules.some((rule) => subjectsOf(rule).includes(subject) && gives(rule, verbs)));
+function grant(rules: Access[], subjects: string[], verbs: string[], subresources: string[] = []): Access[] {
+  const fresh = subjects.filter((subject) => !rules.some((rule) => subjectsOf(rule).includes(subject) && has(rule.verbs, verbs) && has(rule.subresources ?? [], subresources)));
   if (fresh.length === 0) return rules;
-  const at = rules.findIndex((rule) => rule.name === RULE_NAME && isSame(rule.verbs, verbs) && (rule.subresources ?? []).length === 0);
-  const rule = fresh.reduce(withSubject, rules[at] ?? { name: RULE_NAME, verbs });
+  const at = rules.findIndex((rule) => rule.name === RULE_NAME && isSame(rule.verbs, verbs) && isSame(rule.subresources ?? [], subresources));
+  const rule = fresh.reduce(withSubject, rules[at] ?? { name: RULE_NAME, verbs, ...(subresources.length > 0 ? { subresources } : {}) });
   return at < 0 ? [...rules, rule] : rules.with(at, rule);
 }
 
 /** The rules after the changes. Rules that they do not touch stay as they are. */
 export function changed(rules: Access[], { edits, added, verbs }: Changes): Access[] {
-  const moved: { subject: string; verbs: string[] }[] = [];
+  const moved: { subject: string; verbs: string[]; subresources: string[] | undefined }[] = [];
   const left = rules.flatMap((rule) => {
     const shares = subjectsOf(rule).map((subject) => ({ subject, verbs: edits.get(shareOf(rule, subject).id) }));
     const edited = shares.filter((share) => share.verbs !== undefined);
@@ -97,10 +97,10 @@ export function changed(rules: Access[], { edits, added, verbs }: Changes): Acce
     const first = edited[0]?.verbs ?? [];
     // A rule for one alone keeps its name.
     if (shares.length === 1 && first.length > 0) return [{ ...rule, verbs: first }];
-    for (const share of edited) if (share.verbs && share.verbs.length > 0) moved.push({ subject: share.subject, verbs: share.verbs });
+    for (const share of edited) if (share.verbs && share.verbs.length > 0) moved.push({ subject: share.subject, verbs: share.verbs, subresources: rule.subresources });
     return withoutSubjects(rule, edited.map(({ subject }) => subject)) ?? [];
   });
-  const next = moved.reduce((all, share) => grant(all, [share.subject], share.verbs), left);
+  const next = moved.reduce((all, share) => grant(all, [share.subject], share.verbs, share.subresources), left);
   return grant(next, added, verbs);
 }
 
