@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { lackingRules } from '../src/lib/lacking';
-import { bindingOf, grantsOf, includes, isDirect, isOfRole, lossOf, rebindOf, unboundOf, whoOf, type Binding, type Grant, type Identity } from '../src/lib/roles';
+import { bindingOf, grantsOf, identifier, includes, isDirect, isOfRole, lossOf, rebindOf, unboundOf, whoOf, type Binding, type Grant, type Identity } from '../src/lib/roles';
 import { describePolicy } from '../src/lib/rule-words';
 import type { Administrators } from '../src/lib/stops';
 import { FakeServer } from './fake-server';
@@ -71,7 +71,7 @@ describe('rebindOf', () => {
 });
 
 it('tells a user from the groups of the user', () => {
-  const ada: Identity = { user: 'a@example.com', own: 'platform:user:ada', groups: ['platform:team:red'], teams: ['red'] };
+  const ada: Identity = { user: 'a@example.com', own: 'platform:user:ada', groups: ['platform:team:red'], teams: ['red'], isPartial: false };
   for (const [subject, direct, included] of [
     [{ kind: 'User', name: 'a@example.com' }, true, true],
     [group('platform:user:ada'), true, true],
@@ -82,9 +82,38 @@ it('tells a user from the groups of the user', () => {
     expect([isDirect(ada, subject), includes(ada, subject)]).toEqual([direct, included]);
 });
 
+describe('identifier', () => {
+  const user = (server: FakeServer, name: string) => server.list({ metadata: { name }, spec: {} });
+  const teams = { items: [{ metadata: { name: 'red' }, spec: { users: ['ada'] } }] };
+
+  it('reads the teams once, and each user once', async () => {
+    const server = new FakeServer();
+    user(server, 'ada');
+    server.list(teams);
+    const identify = identifier();
+    expect(await identify('user/ada')).toMatchObject({ teams: ['red'], isPartial: false });
+    user(server, 'bob');
+    expect(await identify('user/bob')).toMatchObject({ teams: [], isPartial: false });
+    expect(await identify('user/ada')).toMatchObject({ teams: ['red'] });
+    expect(server.sent.map(({ url }) => url.pathname.split('/').slice(-2).join('/'))).toEqual(['users/ada', 'v1/teams', 'users/bob']);
+    expect(server.sent[1]?.url.searchParams.get('limit')).not.toBeNull();
+  });
+
+  it('says that teams may be missing, and fails with the server', async () => {
+    const denied = new FakeServer();
+    user(denied, 'ada');
+    denied.list({}, 403);
+    expect(await identifier()('user/ada')).toMatchObject({ teams: [], isPartial: true });
+    const broken = new FakeServer();
+    broken.list({}, 503);
+    broken.list(teams);
+    await expect(identifier()('user/ada')).rejects.toThrow('503');
+  });
+});
+
 describe('lossOf', () => {
   const GROUPS: Record<string, string[]> = { 'user/ada': ['platform:team:red'], 'user/bob': ['system:masters'], 'user/eve': [] };
-  const identify = (who: string): Promise<Identity> => Promise.resolve({ user: who, own: '', groups: GROUPS[who] ?? [], teams: [] });
+  const identify = (who: string): Promise<Identity> => Promise.resolve({ user: who, own: '', groups: GROUPS[who] ?? [], teams: [], isPartial: false });
   const by = (name: string, subject: string) => `ClusterRoleBinding "${name}" of ClusterRole "platform-admin" to Group "${subject}", rule 0`;
   const ada = { kind: 'User', name: 'ada', via: [by('grant', 'platform:user:ada')] };
   const key = (name: string, owner: string) => ({ kind: 'AccessKey', name, via: [`an access key of User "${owner}"`] });

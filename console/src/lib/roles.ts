@@ -86,15 +86,20 @@ export function whoOf({ kind, name = '', namespace = '' }: Subject): string {
 export const isMembership = ({ name }: Binding): boolean => name.startsWith('platform:members:');
 export const isOfServer = ({ name }: Binding): boolean => name.startsWith(OF_SERVER);
 
-async function readAll(plural: string): Promise<{ items: Item[]; isWhole: boolean } | undefined> {
-  const items: Item[] = [];
+interface All<T> {
+  items: T[];
+  isWhole: boolean;
+}
+
+/** The objects of a list, up to the limit; undefined if the caller may not list them. */
+async function readAll<T>(list: string, labelSelector = ''): Promise<All<T> | undefined> {
+  const items: T[] = [];
   let next: string | undefined;
   try {
     do {
-      const path = withQuery(`${RBAC}/${plural}`, { limit: PAGE, labelSelector: NOT_OF_RULES, continue: next });
-      const list: { metadata?: { continue?: string }; items?: Item[] } = await get(path, { background: true });
-      items.push(...(list.items ?? []));
-      next = list.metadata?.continue;
+      const page: { metadata?: { continue?: string }; items?: T[] } = await get(withQuery(list, { limit: PAGE, labelSelector, continue: next }), { background: true });
+      items.push(...(page.items ?? []));
+      next = page.metadata?.continue;
     } while (next && items.length < MOST);
   } catch (cause) {
     if (cause instanceof ApiError && cause.code === 403) return undefined;
@@ -122,7 +127,7 @@ export function grantsOf(bindings: Binding[]): Grant[] {
 /** All roles and bindings that the caller may read. */
 export async function readRoles(): Promise<Roles> {
   const kinds = ['clusterroles', 'roles', 'clusterrolebindings', 'rolebindings'];
-  const lists = await Promise.all(kinds.map(readAll));
+  const lists = await Promise.all(kinds.map((plural) => readAll<Item>(`${RBAC}/${plural}`, NOT_OF_RULES)));
   const of = (at: number): Item[] => (lists[at]?.items ?? []).filter((item) => !OF_OBJECTS.test(item.roleRef?.name ?? (item.metadata?.name ?? '')));
   const roles = [0, 1].flatMap((at) =>
     of(at).map(({ metadata = {}, rules = [] }) => ({ kind: at ? 'Role' : 'ClusterRole', name: metadata.name ?? '', namespace: metadata.namespace ?? '', rules })),
@@ -146,29 +151,55 @@ export interface Identity {
   own: string;
   groups: string[];
   teams: string[];
+  /** Whether the user may be in other teams, which the caller may not list or which were not read. */
+  isPartial: boolean;
+}
+
+/** What the caller may not read, or what does not exist, is not known. Another failure is one. */
+async function ifReadable<T>(answer: Promise<T>): Promise<T | undefined> {
+  try {
+    return await answer;
+  } catch (cause) {
+    if (cause instanceof ApiError && (cause.code === 403 || cause.code === 404)) return undefined;
+    throw cause;
+  }
+}
+
+const readTeams = (): Promise<All<Team> | undefined> => readAll<Team>(collectionPath(TEAMS));
+
+/** Finds identities, the teams read once and each identity once. */
+export function identifier(): (who: string) => Promise<Identity> {
+  let teams: ReturnType<typeof readTeams> | undefined;
+  const known = new Map<string, Promise<Identity>>();
+  return (who) => {
+    const found = known.get(who) ?? identityOf(who, () => (teams ??= readTeams()));
+    known.set(who, found);
+    return found;
+  };
 }
 
 /** The groups of `user/NAME` or `team/NAME`, as far as the caller may read them. */
-export async function identityOf(who: string): Promise<Identity> {
+export async function identityOf(who: string, teamsOf = readTeams): Promise<Identity> {
   const [type, ...rest] = who.split('/');
   const name = rest.join('/');
   const own = `platform:${type}:${name}`;
   const quiet = { background: true };
   if (type === 'team') {
-    const team = await get<Team>(objectPath(TEAMS, name), quiet).catch(() => undefined);
-    return { user: own, own, groups: [...EVERYONE, ...(team?.spec?.groups ?? [])], teams: [] };
+    const team = await ifReadable(get<Team>(objectPath(TEAMS, name), quiet));
+    return { user: own, own, groups: [...EVERYONE, ...(team?.spec?.groups ?? [])], teams: [], isPartial: !team };
   }
   const [user, teams] = await Promise.all([
-    get<User>(objectPath(USERS, name), quiet).catch(() => undefined),
-    get<{ items?: Team[] }>(collectionPath(TEAMS), quiet).catch(() => ({ items: [] })),
+    ifReadable(get<User>(objectPath(USERS, name), quiet)),
+    teamsOf(),
   ]);
   const sso = (user?.status?.sso ?? []).flatMap((each) => each.groups ?? []);
-  const mine = (teams.items ?? []).filter(({ spec }) => spec?.users?.includes(name) || spec?.ssoGroups?.some((group) => sso.includes(group)));
+  const mine = (teams?.items ?? []).filter(({ spec }) => spec?.users?.includes(name) || spec?.ssoGroups?.some((group) => sso.includes(group)));
   return {
     user: user?.spec?.subject || name,
     own,
     groups: [...EVERYONE, ...mine.flatMap(({ metadata, spec }) => [`platform:team:${metadata?.name}`, ...(spec?.groups ?? [])]), ...(user?.spec?.groups ?? []), ...sso],
     teams: mine.map(({ metadata }) => metadata?.name ?? ''),
+    isPartial: !user || !teams?.isWhole,
   };
 }
 
@@ -291,7 +322,7 @@ export async function lossOf(
   grant: Grant,
   { subjects, sessions, logins }: Administrators,
   session: string,
-  identify: (who: string) => Promise<Identity> = identityOf,
+  identify: (who: string) => Promise<Identity> = identifier(),
 ): Promise<Loss> {
   const to = ` to ${grant.subject.kind} "${grant.subject.name}"`;
   const isBy = (via: string): boolean => via.includes(to) && grant.bindings.some(({ name, namespace }) => !namespace && via.startsWith(`ClusterRoleBinding "${name}" `));
