@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { lackingRules } from '../src/lib/lacking';
+import { gapsOf } from '../src/lib/role-gaps';
 import { bindingOf, grantsOf, identifier, includes, isDirect, isOfRole, lossOf, rebindOf, unboundOf, whoOf, type Binding, type Grant, type Identity } from '../src/lib/roles';
 import { describePolicy } from '../src/lib/rule-words';
 import type { Administrators } from '../src/lib/stops';
@@ -50,6 +51,12 @@ describe('grantsOf', () => {
     const role = { kind: 'Role', name: 'makers', namespace: 'shop', rules: [] };
     expect([isOfRole(grant, role), isOfRole(grant, { ...role, namespace: 'web' }), isOfRole(grant, { ...role, kind: 'ClusterRole', namespace: '' })]).toEqual([true, false, false]);
   });
+});
+
+it('says which roles are not known', () => {
+  const known = { roles: [], grants: [] };
+  expect(gapsOf({ ...known, denied: [], partial: [] })).toEqual([]);
+  expect(gapsOf({ ...known, denied: ['rolebindings'], partial: ['roles'] })).toEqual([expect.stringContaining('who has a role in a project'), expect.stringContaining('more roles of namespaces')]);
 });
 
 describe('rebindOf', () => {
