@@ -38,10 +38,29 @@ describe('the requests of the pages are those of the table', () => {
     expect(memberOf(project([ada]), 'platform-project-admin', 'user/ada')).toBeUndefined();
     expect([noMemberOf(project([ada]), 'platform-project-admin', 'user/ada')]).toEqual(row('a member who leaves'));
     expect(noMemberOf(project([]), 'platform-project-admin', 'user/ada')).toBeUndefined();
+    const imported = { ...ada, clusterRole: 'loft-management-project-admin' };
+    expect(memberOf(project([imported]), 'platform-project-admin', 'user/ada')).toBeUndefined();
+    expect(noMemberOf(project([imported]), 'platform-project-admin', 'user/ada')?.body).toEqual(expect.arrayContaining([{ op: 'remove', path: '/spec/members/0' }]));
+    // The command line reads these names as the roles of every project.
+    for (const name of ['admin', 'user', 'viewer']) {
+      const change = memberOf(project([]), name, 'user/ada') as ApiRequest;
+      expect(commandOf(change)).toBeUndefined();
+    }
     const subjects = ['platform:user:ada', 'platform:team:shop'].map((name) => ({ kind: 'Group', apiGroup: GROUPS.rbac, name }));
     const binding = { name: 'viewers', namespace: '', metadata: { uid: 'u' }, role: { apiGroup: GROUPS.rbac, ...role }, subjects } as Binding;
     expect([unboundOf(binding, subjects[1] ?? {})]).toEqual(row('a subject of a binding'));
     expect(unboundOf({ ...binding, subjects: subjects.slice(0, 1) }, subjects[0] ?? {})).toMatchObject(row('a binding of another name')[0] as object);
+  });
+
+  it('for a binding whose name tells of another role or subject', () => {
+    const role = { kind: 'ClusterRole', name: 'platform-viewer' };
+    const bob = { kind: 'Group', name: 'platform:user:bob' };
+    const binding: Binding = { name: 'grant:platform-viewer:user:bob', namespace: '', metadata: {}, role, subjects: [bob] };
+    const command = (changes: Partial<Binding>) => commandOf(unboundOf({ ...binding, ...changes }, changes.subjects?.[0] ?? bob));
+    expect(command({})).toBe('postern revoke platform-viewer --user bob');
+    expect(command({ role: { kind: 'ClusterRole', name: 'platform-admin' } })).toBe('postern delete clusterrolebinding/grant:platform-viewer:user:bob');
+    expect(command({ subjects: [{ kind: 'Group', name: 'platform:user:eve' }] })).toBe('postern delete clusterrolebinding/grant:platform-viewer:user:bob');
+    expect(command({ namespace: 'web', name: 'viewers' })).toBe('postern delete rolebinding/viewers -n web');
   });
 
   it('for clusters', () => {

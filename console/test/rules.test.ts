@@ -20,6 +20,15 @@ describe('effectOfRules', () => {
     expect(effectOfRules(one, two)).toEqual({ gains: [], loses: [] });
   });
 
+  it('compares subresources, too', () => {
+    const rule = { verbs: ['get'], users: ['ada'], subresources: ['status'] };
+    const whole = { verbs: ['get'], users: ['ada'] };
+    const inner = { subject: 'user/ada', verbs: ['get'], subresources: ['status'], isInner: true };
+    expect(effectOfRules([rule], [whole])).toEqual({ gains: [], loses: [inner] });
+    expect(effectOfRules([rule], [{ ...whole, subresources: ['*'] }]).loses).toEqual([]);
+    expect(effectOfRules([], [rule]).gains).toEqual([{ ...inner, isInner: false }]);
+  });
+
   it('reads * as every verb', () => {
     const some = [{ verbs: ['get'], users: ['ada'] }];
     const all = [{ verbs: ['*'], users: ['ada'] }];
@@ -55,7 +64,10 @@ describe('effectOfMove', () => {
   });
 
   it('knows a subject that keeps a permission by another source', () => {
-    expect(hasOtherSource(byRule)).toBe(false);
-    expect(hasOtherSource({ ...byRule, via: [...byRule.via, ...byRole.via] })).toBe(true);
+    expect(hasOtherSource(byRule, 1)).toBe(false);
+    expect(hasOtherSource({ ...byRule, via: [...byRule.via, ...byRole.via] }, 1)).toBe(true);
+    // The rules of extraAccessRules have the numbers behind those of access.
+    expect(hasOtherSource(byRule, 0)).toBe(true);
+    expect(hasOtherSource({ kind: 'Group', name: 'system:authenticated', via: ['a list contains the objects that the caller may get'] }, 0)).toBe(false);
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { byTeams, changed, meaningOf, refusalOf, sharesOf } from '../src/lib/shares';
+import { byTeams, changed, extraSharesOf, meaningOf, refusalOf, sharesOf } from '../src/lib/shares';
 import type { Access } from '../src/lib/types';
 
 const READ = ['get', 'list', 'watch'];
@@ -18,6 +18,18 @@ describe('sharesOf', () => {
       ['user/bob', '', ['*'], ['status']],
     ]);
   });
+});
+
+it('shows the rules of extraAccessRules, which give get and use', () => {
+  const shares = extraSharesOf({ extraAccessRules: [{ users: ['*'] }, { users: ['*'], teams: ['shop'], clusterRole: 'loft-cluster-space-admin' }] });
+  expect(shares.map(({ subject, verbs, rule }) => [subject, verbs, rule])).toEqual(['user/*', 'team/shop'].map((subject) => [subject, ['get', 'use'], 'extraAccessRules']));
+  expect(shares.map(({ id }) => id)).not.toContain(sharesOf([{ name: 'extraAccessRules', verbs: ['get', 'use'], users: ['*'] }])[0]?.id);
+});
+
+it('has a user once whom a rule names twice', () => {
+  const twice: Access = { name: 'ops', verbs: READ, users: ['bob', 'bob'] };
+  expect(sharesOf([twice, twice]).map(({ subject }) => subject)).toEqual(['user/bob']);
+  expect(edit([twice], 'user/bob', ['get'])).toEqual([{ ...twice, verbs: ['get'] }]);
 });
 
 describe('changed', () => {
@@ -51,6 +63,14 @@ describe('changed', () => {
     expect(edit([both], 'user/ada', ['*'])).toEqual([
       { name: 'readers', verbs: READ, teams: ['shop'] },
       { name: 'shared', verbs: ['*'], users: ['ada'] },
+    ]);
+  });
+
+  it('keeps the subresources of one of several', () => {
+    const both: Access = { name: 'readers', verbs: READ, users: ['ada', 'bob'], subresources: ['status'] };
+    expect(edit([both], 'user/ada', ['get'])).toEqual([
+      { ...both, users: ['bob'] },
+      { name: 'shared', verbs: ['get'], subresources: ['status'], users: ['ada'] },
     ]);
   });
 

@@ -1,12 +1,13 @@
 // The agent of a cluster: its binding, its access key, and the line that installs it. `postern create cluster` makes the
 // same objects.
-import { ApiError } from './api';
+import { ApiError, get } from './api';
 import { shellWord } from './format';
 import { newKeyValue } from './key-value';
-import { ACCESS_KEYS, CLUSTERS } from './kinds';
+import { ACCESS_KEYS, CLUSTERS, objectPath } from './kinds';
 import { RBAC, RBAC_GROUP } from './roles';
 import type { ObjectMeta, OwnedAccessKey } from './types';
 import { create, createOf, patchOf, perform, type ApiRequest } from './writes';
+import { clusterTexts as words } from '../texts-clusters';
 
 const GROUP = 'management.platform.sh';
 
@@ -46,8 +47,20 @@ export function keyOfAgent(cluster: ObjectMeta): OwnedAccessKey {
 
 const isCode = (cause: unknown, code: number): boolean => cause instanceof ApiError && cause.code === code;
 
-/** Gives the agent a new access key, and returns its value. The value of an earlier key stops at once. */
-export async function newAgentKey(cluster: ObjectMeta): Promise<string> {
+/** The request that gives the key of this name a new value, if it is the one of the agent of this cluster. */
+export function renewalOf({ metadata = {}, spec }: OwnedAccessKey, cluster: ObjectMeta, value: string): ApiRequest {
+  const name = `agent-${cluster.name}`;
+  const isOwn = spec?.subject === `agent:${cluster.name}` && metadata.ownerReferences?.some(({ kind, uid }) => kind === 'Cluster' && !!uid && uid === cluster.uid);
+  if (!isOwn) throw new ApiError(409, words.otherKey(name), { reason: 'AlreadyExists' });
+  // Between the reading and the change, another key can have got the name.
+  return patchOf(ACCESS_KEYS, name, undefined, { metadata: { uid: metadata.uid, resourceVersion: metadata.resourceVersion }, spec: { key: value } });
+}
+
+/**
+ * Gives the agent an access key, and returns its value. With `replace`, the value of an earlier key of the agent stops at
+ * once. The first key of a new cluster replaces none.
+ */
+export async function newAgentKey(cluster: ObjectMeta, earlier: 'refuse' | 'replace'): Promise<string> {
   try {
     await perform(bindingOfAgent(cluster));
   } catch (cause) {
@@ -58,10 +71,12 @@ export async function newAgentKey(cluster: ObjectMeta): Promise<string> {
     return String(made.spec?.key ?? '');
   } catch (cause) {
     if (!isCode(cause, 409)) throw cause;
+    if (earlier === 'refuse') throw new ApiError(409, words.keyExists(`agent-${cluster.name}`), { reason: 'AlreadyExists' });
   }
   // The key is there. Nobody can read its value, so it gets a new one.
   const value = newKeyValue();
-  await perform(patchOf(ACCESS_KEYS, `agent-${cluster.name}`, undefined, { spec: { key: value } }));
+  const present = await get<OwnedAccessKey>(objectPath(ACCESS_KEYS, `agent-${cluster.name}`), { background: true });
+  await perform(renewalOf(present, cluster, value));
   return value;
 }
 

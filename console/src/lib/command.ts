@@ -3,6 +3,7 @@
 import { MANAGEMENT } from './api';
 import { shellWord } from './format';
 import { KINDS } from './kinds';
+import { grantName, type TakenRole } from './roles';
 import { fromScope, type ScopeEntry } from './scope';
 import type { PreviewRequest, Scope } from './types';
 import type { ApiRequest } from './writes';
@@ -64,12 +65,15 @@ function whoFlag(subject: Json | undefined): string[] | undefined {
 /** The role as `postern grant` names it: in a namespace, a Role and a ClusterRole can have one name. */
 const roleWord = (kind: string, name: string, namespace: string): string => shellWord(namespace ? `${kind.toLowerCase()}/${name}` : name);
 
-/** The name of a role of a member: the roles of every project have a short one. */
-const memberRole = (role: string): string => shellWord(role.replace(/^platform-project-(admin|user|viewer)$/, '$1'));
+/** The name of a role of a member: the roles of every project have a short one. Another role of such a name has no command. */
+function memberRole(role: string): string | undefined {
+  return ['admin', 'user', 'viewer'].includes(role) ? undefined : shellWord(role.replace(/^platform-project-(admin|user|viewer)$/, '$1'));
+}
 
-function memberCommand(verb: string, project: string, member: Json): string {
+function memberCommand(verb: string, project: string, member: Json): string | undefined {
   const who = flag(member.kind === 'Team' ? '--team' : '--user', member.name);
-  return line('postern', verb, memberRole((member.clusterRole as string) || 'user'), who, flag('--project', project));
+  const role = memberRole((member.clusterRole as string) || 'platform-project-user');
+  return role && line('postern', verb, role, who, flag('--project', project));
 }
 
 /** The flags of a scope; undefined if there is none for a part of it. */
@@ -176,19 +180,19 @@ function changeList(plural: string, namespace: string, name: string, steps: Step
   return role && who ? line('postern', last.op === 'add' ? 'grant' : 'revoke', roleWord(role.kind, role.name, namespace), who, flag('-n', namespace)) : undefined;
 }
 
-function remove({ plural, namespace, name }: Target): string {
-  // `postern grant` made it, and `postern revoke` says what is left of the role.
-  const granted = plural.endsWith('rolebindings') ? /^grant:(role:)?(.+):(user|team):([^:]+)$/.exec(name) : null;
-  if (granted) return line('postern revoke', roleWord(granted[1] ? 'Role' : 'ClusterRole', granted[2] ?? '', namespace), flag(`--${granted[3]}`, granted[4]), flag('-n', namespace));
+function remove({ plural, namespace, name }: Target, takes: TakenRole | undefined): string {
+  // `postern grant` made it, and `postern revoke` says what is left of the role. The name alone can tell of another role.
+  const who = takes && whoFlag(takes.subject);
+  if (takes && who && name === grantName(takes.role, takes.who)) return line('postern revoke', roleWord(takes.role.kind, takes.role.name, namespace), who, flag('-n', namespace));
   return line('postern delete', shellWord(`${cliName(plural)}/${name}`), flag('-n', namespace));
 }
 
 /** The command that does the same as a request; undefined if there is none. */
-export function commandOf({ method, path, body }: ApiRequest): string | undefined {
+export function commandOf({ method, path, body, takes }: ApiRequest & { takes?: TakenRole }): string | undefined {
   const target = targetOf(path);
   if (!target) return undefined;
   if (method === 'GET') return read(target);
-  if (method === 'DELETE') return remove(target);
+  if (method === 'DELETE') return remove(target, takes);
   if (method === 'PATCH') return change(target, body);
   if (target.name) return act(target, body as Json);
   return CREATES[target.plural]?.(body as Json, target);

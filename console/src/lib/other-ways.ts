@@ -1,21 +1,39 @@
 // Who has verbs on an object by something else than its access rules.
 import { review } from './api';
 import type { Kind } from './kinds';
-import { hasOtherSource } from './rules';
+import { EVERYONE } from './roles';
+import { VERBS, hasOtherSource } from './rules';
 import type { ResourceAccessReview } from './types';
 
-/** The verbs that are asked about at most. */
-const MOST_VERBS = 8;
+/** Who has one verb by a role, by ownership, or by a membership. */
+export interface Ways {
+  /** `user/NAME`, `team/NAME`, `group/NAME`, or `clusterwide/*` for roles in the whole server. */
+  rows: string[];
+  /** Whether there may be others. */
+  isPartial: boolean;
+}
 
-/** `SUBJECT VERB` for each user and team with one of the verbs by a role, by ownership, or by a membership. */
-export async function otherWays(kind: Kind, name: string, namespace: string, verbs: string[]): Promise<Set<string>> {
-  const asked = [...new Set(verbs.flatMap((verb) => (verb === '*' ? ['get', 'update', 'delete', 'use'] : [verb])))].slice(0, MOST_VERBS);
-  const lists = await Promise.all(
-    asked.map(async (verb) => {
-      const spec = { verb, group: kind.group, resource: kind.plural, name, ...(namespace ? { namespace } : {}) };
-      const answer = await review<ResourceAccessReview>('resourceaccessreviews', 'ResourceAccessReview', spec, { background: true });
-      return (answer.status?.subjects ?? []).filter(hasOtherSource).map((subject) => `${subject.kind?.toLowerCase()}/${subject.name} ${verb}`);
-    }),
-  );
-  return new Set(lists.flat());
+/** Asks for each verb. `rules` is the number of the access rules that are no other way. */
+export async function otherWays(kind: Kind, name: string, namespace: string, verbs: string[], rules: number): Promise<Map<string, Ways>> {
+  const asked = verbs.includes('*') ? VERBS : [...new Set(verbs)];
+  const ways = asked.map(async (verb): Promise<[string, Ways]> => {
+    const spec = { verb, group: kind.group, resource: kind.plural, name, ...(namespace ? { namespace } : {}) };
+    try {
+      const { status } = await review<ResourceAccessReview>('resourceaccessreviews', 'ResourceAccessReview', spec, { background: true });
+      const rows = (status?.subjects ?? []).filter((subject) => hasOtherSource(subject, rules)).map((subject) => `${subject.kind?.toLowerCase()}/${subject.name}`);
+      return [verb, { rows, isPartial: status?.complete !== true }];
+    } catch {
+      // Those who may change an object by patch alone may not ask.
+      return [verb, { rows: [], isPartial: true }];
+    }
+  });
+  return new Map(await Promise.all(ways));
+}
+
+/** Whether a user or team has the verb by another way. `members` are the users of the teams that are known. */
+export function hasBy(ways: Ways | undefined, subject: string, members: Map<string, string[]>): 'yes' | 'maybe' | 'no' {
+  const rows = ways?.rows ?? [];
+  if (rows.some((row) => row === subject || EVERYONE.some((group) => row === `group/${group}`) || members.get(row)?.includes(subject))) return 'yes';
+  const mayInclude = (row: string): boolean => /^(group|clusterwide)\//.test(row) || (row.startsWith('team/') && subject.startsWith('user/') && !members.has(row));
+  return !ways || ways.isPartial || rows.some(mayInclude) ? 'maybe' : 'no';
 }

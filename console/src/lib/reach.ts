@@ -32,10 +32,10 @@ interface Decision {
 }
 
 /** Asks about one request of another user. */
-export async function askAbout(user: string, resourceAttributes: PreviewRequest): Promise<Decision> {
+export async function askAbout(user: string, resourceAttributes: PreviewRequest, signal?: AbortSignal): Promise<Decision> {
   const path = `${MANAGEMENT}/apis/authorization.k8s.io/v1/subjectaccessreviews`;
   const body = { apiVersion: 'authorization.k8s.io/v1', kind: 'SubjectAccessReview', spec: { user, resourceAttributes } };
-  return (await json<{ status?: Decision }>('POST', path, { body })).status ?? {};
+  return (await json<{ status?: Decision }>('POST', path, { body, signal })).status ?? {};
 }
 
 async function askMyself(requests: PreviewRequest[]): Promise<Decision[]> {
@@ -49,7 +49,8 @@ async function askMyself(requests: PreviewRequest[]): Promise<Decision[]> {
 }
 
 /** What the user of this name in access decisions reaches of a kind; the caller if it is empty. */
-export async function reachOf(user: string, kind: Kind, report: (done: number, all: number) => void, signal: AbortSignal): Promise<Reach> {
+export async function reachOf(user: string, kind: Kind, report: (done: number, all: number) => void, stop: AbortController): Promise<Reach> {
+  const { signal } = stop;
   const path = withQuery(collectionPath(kind), { limit: OBJECTS });
   const list = await get<{ metadata?: { continue?: string }; items?: { metadata?: ObjectMeta }[] }>(path, { accept: METADATA_LIST_TYPE, signal });
   const objects = (list.items ?? []).map(({ metadata }) => ({ namespace: metadata?.namespace ?? '', name: metadata?.name ?? '' }));
@@ -70,11 +71,17 @@ export async function reachOf(user: string, kind: Kind, report: (done: number, a
       while (next < objects.length && !signal.aborted) {
         const at = next++;
         const object = objects[at] as (typeof objects)[number];
-        note(at, await Promise.all(verbs.map((verb) => askAbout(user, requestOf(object, verb)))));
-        report(++done, objects.length);
+        note(at, await Promise.all(verbs.map((verb) => askAbout(user, requestOf(object, verb), signal))));
+        if (!signal.aborted) report(++done, objects.length);
       }
     };
-    await Promise.all(Array.from({ length: AT_ONCE }, work));
+    try {
+      await Promise.all(Array.from({ length: AT_ONCE }, work));
+    } catch (cause) {
+      // The other questions are of no use any more.
+      stop.abort();
+      throw cause;
+    }
   }
   return { reached: found.flatMap((each) => each ?? []), asked: objects.length, isAll: !list.metadata?.continue };
 }

@@ -13,7 +13,7 @@ const PAGE = 500;
 /** The objects of each kind that are read at most. */
 export const MOST = 2000;
 /** The groups of every caller with an access key. */
-const EVERYONE = ['platform:user:*', 'platform:authenticated', 'system:authenticated'];
+export const EVERYONE = ['platform:user:*', 'platform:authenticated', 'system:authenticated'];
 /** The names of roles that the server makes from access rules and members begin so. Each is about one object. */
 const OF_OBJECTS = /^platform:(access|members):/;
 /** The names of bindings that only the server changes begin so. */
@@ -86,15 +86,20 @@ export function whoOf({ kind, name = '', namespace = '' }: Subject): string {
 export const isMembership = ({ name }: Binding): boolean => name.startsWith('platform:members:');
 export const isOfServer = ({ name }: Binding): boolean => name.startsWith(OF_SERVER);
 
-async function readAll(plural: string): Promise<{ items: Item[]; isWhole: boolean } | undefined> {
-  const items: Item[] = [];
+interface All<T> {
+  items: T[];
+  isWhole: boolean;
+}
+
+/** The objects of a list, up to the limit; undefined if the caller may not list them. */
+async function readAll<T>(list: string, labelSelector = ''): Promise<All<T> | undefined> {
+  const items: T[] = [];
   let next: string | undefined;
   try {
     do {
-      const path = withQuery(`${RBAC}/${plural}`, { limit: PAGE, labelSelector: NOT_OF_RULES, continue: next });
-      const list: { metadata?: { continue?: string }; items?: Item[] } = await get(path, { background: true });
-      items.push(...(list.items ?? []));
-      next = list.metadata?.continue;
+      const page: { metadata?: { continue?: string }; items?: T[] } = await get(withQuery(list, { limit: PAGE, labelSelector, continue: next }), { background: true });
+      items.push(...(page.items ?? []));
+      next = page.metadata?.continue;
     } while (next && items.length < MOST);
   } catch (cause) {
     if (cause instanceof ApiError && cause.code === 403) return undefined;
@@ -111,7 +116,8 @@ export function grantsOf(bindings: Binding[]): Grant[] {
       const { role, namespace } = binding;
       const key = JSON.stringify([role.kind, role.name, namespace, subject.kind, subject.name, subject.namespace]);
       const known = grants.get(key) ?? { role: { kind: role.kind, name: role.name }, subject, who: whoOf(subject), namespace, bindings: [] };
-      known.bindings.push(binding);
+      // A binding can name a subject twice.
+      if (!known.bindings.includes(binding)) known.bindings.push(binding);
       grants.set(key, known);
     }
   }
@@ -121,7 +127,7 @@ export function grantsOf(bindings: Binding[]): Grant[] {
 /** All roles and bindings that the caller may read. */
 export async function readRoles(): Promise<Roles> {
   const kinds = ['clusterroles', 'roles', 'clusterrolebindings', 'rolebindings'];
-  const lists = await Promise.all(kinds.map(readAll));
+  const lists = await Promise.all(kinds.map((plural) => readAll<Item>(`${RBAC}/${plural}`, NOT_OF_RULES)));
   const of = (at: number): Item[] => (lists[at]?.items ?? []).filter((item) => !OF_OBJECTS.test(item.roleRef?.name ?? (item.metadata?.name ?? '')));
   const roles = [0, 1].flatMap((at) =>
     of(at).map(({ metadata = {}, rules = [] }) => ({ kind: at ? 'Role' : 'ClusterRole', name: metadata.name ?? '', namespace: metadata.namespace ?? '', rules })),
@@ -145,29 +151,55 @@ export interface Identity {
   own: string;
   groups: string[];
   teams: string[];
+  /** Whether the user may be in other teams, which the caller may not list or which were not read. */
+  isPartial: boolean;
+}
+
+/** What the caller may not read, or what does not exist, is not known. Another failure is one. */
+async function ifReadable<T>(answer: Promise<T>): Promise<T | undefined> {
+  try {
+    return await answer;
+  } catch (cause) {
+    if (cause instanceof ApiError && (cause.code === 403 || cause.code === 404)) return undefined;
+    throw cause;
+  }
+}
+
+const readTeams = (): Promise<All<Team> | undefined> => readAll<Team>(collectionPath(TEAMS));
+
+/** Finds identities, the teams read once and each identity once. */
+export function identifier(): (who: string) => Promise<Identity> {
+  let teams: ReturnType<typeof readTeams> | undefined;
+  const known = new Map<string, Promise<Identity>>();
+  return (who) => {
+    const found = known.get(who) ?? identityOf(who, () => (teams ??= readTeams()));
+    known.set(who, found);
+    return found;
+  };
 }
 
 /** The groups of `user/NAME` or `team/NAME`, as far as the caller may read them. */
-export async function identityOf(who: string): Promise<Identity> {
+export async function identityOf(who: string, teamsOf = readTeams): Promise<Identity> {
   const [type, ...rest] = who.split('/');
   const name = rest.join('/');
   const own = `platform:${type}:${name}`;
   const quiet = { background: true };
   if (type === 'team') {
-    const team = await get<Team>(objectPath(TEAMS, name), quiet).catch(() => undefined);
-    return { user: own, own, groups: [...EVERYONE, ...(team?.spec?.groups ?? [])], teams: [] };
+    const team = await ifReadable(get<Team>(objectPath(TEAMS, name), quiet));
+    return { user: own, own, groups: [...EVERYONE, ...(team?.spec?.groups ?? [])], teams: [], isPartial: !team };
   }
   const [user, teams] = await Promise.all([
-    get<User>(objectPath(USERS, name), quiet).catch(() => undefined),
-    get<{ items?: Team[] }>(collectionPath(TEAMS), quiet).catch(() => ({ items: [] })),
+    ifReadable(get<User>(objectPath(USERS, name), quiet)),
+    teamsOf(),
   ]);
   const sso = (user?.status?.sso ?? []).flatMap((each) => each.groups ?? []);
-  const mine = (teams.items ?? []).filter(({ spec }) => spec?.users?.includes(name) || spec?.ssoGroups?.some((group) => sso.includes(group)));
+  const mine = (teams?.items ?? []).filter(({ spec }) => spec?.users?.includes(name) || spec?.ssoGroups?.some((group) => sso.includes(group)));
   return {
     user: user?.spec?.subject || name,
     own,
     groups: [...EVERYONE, ...mine.flatMap(({ metadata, spec }) => [`platform:team:${metadata?.name}`, ...(spec?.groups ?? [])]), ...(user?.spec?.groups ?? []), ...sso],
     teams: mine.map(({ metadata }) => metadata?.name ?? ''),
+    isPartial: !user || !teams?.isWhole,
   };
 }
 
@@ -180,14 +212,19 @@ export function includes(identity: Identity, subject: Subject): boolean {
   return isDirect(identity, subject) || (subject.kind === 'Group' && identity.groups.includes(subject.name ?? ''));
 }
 
+/** The name of the binding that gives one role to one user or team. */
+export function grantName({ kind, name }: RoleRef, who: string): string {
+  const [type = '', ...rest] = who.split('/');
+  return `grant:${kind === 'Role' ? 'role:' : ''}${name}:${type}:${rest.join('/')}`;
+}
+
 /** The request that gives a role everywhere or in a namespace. */
 export function bindingOf(role: RoleRef, who: string, namespace: string): ApiRequest {
   const [type = '', ...rest] = who.split('/');
-  const name = `grant:${role.kind === 'Role' ? 'role:' : ''}${role.name}:${type}:${rest.join('/')}`;
   const body = {
     apiVersion: `${RBAC_GROUP}/v1`,
     kind: namespace ? 'RoleBinding' : 'ClusterRoleBinding',
-    metadata: { name },
+    metadata: { name: grantName(role, who) },
     roleRef: { apiGroup: RBAC_GROUP, kind: role.kind, name: role.name },
     subjects: [{ kind: 'Group', apiGroup: RBAC_GROUP, name: `platform:${type}:${rest.join('/')}` }],
   };
@@ -207,7 +244,7 @@ function projectPatch(project: string, body: unknown): ApiRequest {
 /** The request that gives a role to a new member of a project; undefined if the member has it. */
 export function memberOf({ metadata, spec }: Project, role: string, who: string): ApiRequest | undefined {
   const [type = '', ...rest] = who.split('/');
-  const member = { kind: type === 'team' ? 'Team' : 'User', name: rest.join('/'), clusterRole: role };
+  const member: Member = { kind: type === 'team' ? 'Team' : 'User', name: rest.join('/'), clusterRole: role };
   const members = spec?.members ?? [];
   if (members.some((each) => isSame(each, member))) return undefined;
   const step = members.length > 0 ? { op: 'add', path: '/spec/members/-', value: member } : { op: 'add', path: '/spec/members', value: [member] };
@@ -215,8 +252,12 @@ export function memberOf({ metadata, spec }: Project, role: string, who: string)
   return projectPatch(metadata?.name ?? '', [unchanged, step]);
 }
 
-const isSame = (a: Member, b: { kind: string; name: string; clusterRole: string }): boolean =>
-  a.kind === b.kind && a.name === b.name && (a.clusterRole || 'platform-project-user') === b.clusterRole;
+const isSame = (a: Member, b: Member): boolean => a.kind === b.kind && a.name === b.name && roleOf(a) === roleOf(b);
+
+/** The name of the role of a member: the default, and three imported names, stand for roles of the server. */
+function roleOf({ clusterRole }: Member): string {
+  return (clusterRole || 'platform-project-user').replace(/^loft-management-(project-(admin|user|viewer))$/, 'platform-$1');
+}
 
 /** The request that takes a role from a member of a project; undefined if there is no such member. */
 export function noMemberOf({ metadata, spec }: Project, role: string, who: string): ApiRequest | undefined {
@@ -227,21 +268,42 @@ export function noMemberOf({ metadata, spec }: Project, role: string, who: strin
   return projectPatch(metadata?.name ?? '', [{ op: 'test', path, value: spec?.members?.[at] }, { op: 'remove', path }]);
 }
 
+const isSubject = (a: Subject, b: Subject): boolean => a.kind === b.kind && a.name === b.name && a.namespace === b.namespace;
+
+/** The subjects of a binding besides one. */
+export const othersOf = ({ subjects }: Binding, subject: Subject): Subject[] => subjects.filter((each) => !isSubject(each, subject));
+
+/** What the deletion of a binding takes from whom. */
+export interface TakenRole {
+  role: RoleRef;
+  subject: Subject;
+  who: string;
+}
+
 /** The request that takes a subject out of a binding, or deletes a binding that has no other. */
-export function unboundOf({ name, namespace, metadata, role, subjects }: Binding, subject: Subject): ApiRequest {
+export function unboundOf(binding: Binding, subject: Subject): ApiRequest & { takes?: TakenRole } {
+  const { name, namespace, metadata, role, subjects } = binding;
   const path = `${bindingsPath(namespace)}/${encodeURIComponent(name)}`;
-  const at = subjects.findIndex((each) => each.kind === subject.kind && each.name === subject.name && each.namespace === subject.namespace);
-  if (subjects.length < 2) return { method: 'DELETE', path, body: { preconditions: { uid: metadata.uid, resourceVersion: metadata.resourceVersion } } };
-  const entry = `/subjects/${at}`;
-  const body = [{ op: 'test', path: '/roleRef', value: role }, { op: 'test', path: entry, value: subjects[at] }, { op: 'remove', path: entry }];
+  if (othersOf(binding, subject).length === 0) {
+    const preconditions = { uid: metadata.uid, resourceVersion: metadata.resourceVersion };
+    return { method: 'DELETE', path, body: { preconditions }, takes: { role, subject, who: whoOf(subject) } };
+  }
+  // From the end, so that the other indexes stay.
+  const steps = subjects.flatMap((each, at) => (isSubject(each, subject) ? [[{ op: 'test', path: `/subjects/${at}`, value: each }, { op: 'remove', path: `/subjects/${at}` }]] : []));
+  const body = [{ op: 'test', path: '/roleRef', value: role }, ...steps.reverse().flat()];
   return { method: 'PATCH', path, body, contentType: JSON_PATCH };
 }
 
-/** The request that adds a user or team to a binding that has the name of a new one, but not this subject. */
-export function rebindOf(request: ApiRequest): ApiRequest {
-  const { metadata, roleRef, subjects } = request.body as { metadata: { name: string }; roleRef: RoleRef; subjects: Subject[] };
-  const body = [{ op: 'test', path: '/roleRef', value: roleRef }, { op: 'add', path: '/subjects/-', value: subjects[0] }];
-  return { method: 'PATCH', path: `${request.path}/${encodeURIComponent(metadata.name)}`, body, contentType: JSON_PATCH };
+/** Reads the binding that has the name of a new one. The request adds the user or team to it; undefined if the binding has the role and them. */
+export async function rebindOf(request: ApiRequest): Promise<ApiRequest | undefined> {
+  const { metadata, roleRef, subjects } = request.body as { metadata: { name: string }; roleRef: RoleRef; subjects: [Subject] };
+  const path = `${request.path}/${encodeURIComponent(metadata.name)}`;
+  const present = await get<Item>(path, { background: true });
+  const { kind, name } = present.roleRef ?? {};
+  if (kind === roleRef.kind && name === roleRef.name && present.subjects?.some((each) => isSubject(each, subjects[0]))) return undefined;
+  const unchanged = { op: 'test', path: '/metadata/resourceVersion', value: present.metadata?.resourceVersion };
+  const step = present.subjects?.length ? { op: 'add', path: '/subjects/-', value: subjects[0] } : { op: 'add', path: '/subjects', value: subjects };
+  return { method: 'PATCH', path, body: [{ op: 'test', path: '/roleRef', value: roleRef }, unchanged, step], contentType: JSON_PATCH };
 }
 
 /** What a user or team loses of the permission to do everything. */
@@ -260,7 +322,7 @@ export async function lossOf(
   grant: Grant,
   { subjects, weak, logins }: Administrators,
   session: string,
-  identify: (who: string) => Promise<Identity> = identityOf,
+  identify: (who: string) => Promise<Identity> = identifier(),
 ): Promise<Loss> {
   const to = ` to ${grant.subject.kind} "${grant.subject.name}"`;
   const isBy = (via: string): boolean => via.includes(to) && grant.bindings.some(({ name, namespace }) => !namespace && via.startsWith(`ClusterRoleBinding "${name}" `));

@@ -1,4 +1,5 @@
 // Access rules, and who gains or loses what when they change.
+import { sourceOf } from './source';
 import type { Access, ReviewedSubject } from './types';
 
 /** The verbs of one right on an object. */
@@ -40,27 +41,48 @@ export interface Change {
   /** `user/NAME` or `team/NAME`; `user/*` is every user. */
   subject: string;
   verbs: string[];
+  /** The subresources that it is about besides the object; `*` is all. None is the object alone. */
+  subresources?: string[];
+  /** Whether it is about the subresources alone. */
+  isInner?: boolean;
 }
 
-function grants(rules: Access[]): Map<string, Set<string>> {
-  const granted = new Map<string, Set<string>>();
+/** The object itself, where a subresource can stand. */
+const ITSELF = '';
+
+/** The verbs of each subject, by the subresource. */
+type Granted = Map<string, Map<string, Set<string>>>;
+
+function grants(rules: Access[]): Granted {
+  const granted: Granted = new Map();
   for (const rule of rules) {
     const subjects = [...(rule.users ?? []).map((user) => `user/${user}`), ...(rule.teams ?? []).map((team) => `team/${team}`)];
     const verbs = rule.verbs.includes('*') ? VERBS : rule.verbs;
     for (const subject of subjects) {
-      const known = granted.get(subject) ?? new Set();
-      for (const verb of verbs) known.add(verb);
+      const known = granted.get(subject) ?? new Map<string, Set<string>>();
+      for (const part of [ITSELF, ...(rule.subresources ?? [])]) known.set(part, new Set([...(known.get(part) ?? []), ...verbs]));
       granted.set(subject, known);
     }
   }
   return granted;
 }
 
-function missing(from: Map<string, Set<string>>, without: Map<string, Set<string>>): Change[] {
-  return [...from].flatMap(([subject, verbs]) => {
+function missing(from: Granted, without: Granted): Change[] {
+  return [...from].flatMap(([subject, parts]) => {
     const other = without.get(subject);
-    const gone = [...verbs].filter((verb) => !other?.has(verb));
-    return gone.length > 0 ? [{ subject, verbs: gone.length === VERBS.length ? ['*'] : gone }] : [];
+    const byVerbs = new Map<string, { verbs: string[]; parts: string[] }>();
+    for (const [part, verbs] of parts) {
+      const has = (verb: string): boolean => other?.get(part)?.has(verb) === true || (part !== ITSELF && other?.get('*')?.has(verb) === true);
+      const gone = [...verbs].filter((verb) => !has(verb)).sort((a, b) => VERBS.indexOf(a) - VERBS.indexOf(b));
+      const known = byVerbs.get(gone.join()) ?? { verbs: gone, parts: [] };
+      byVerbs.set(gone.join(), { ...known, parts: [...known.parts, part] });
+    }
+    return [...byVerbs.values()].flatMap(({ verbs, parts: all }): Change[] => {
+      if (verbs.length === 0) return [];
+      const subresources = all.filter((part) => part !== ITSELF);
+      const more = subresources.length > 0 ? { subresources, isInner: !all.includes(ITSELF) } : {};
+      return [{ subject, verbs: verbs.length === VERBS.length ? ['*'] : verbs, ...more }];
+    });
   });
 }
 
@@ -95,9 +117,12 @@ export function movesWithObject(subject: ReviewedSubject): boolean {
   return (subject.via ?? []).some((via) => BY_RULE.test(via) || BY_OWNERSHIP.test(via));
 }
 
-/** Whether a subject has a permission by something else than the object's access rules. */
-export function hasOtherSource(subject: ReviewedSubject): boolean {
-  return (subject.via ?? []).some((via) => !BY_RULE.test(via));
+/** Every caller may list, and gets the objects that it may get. That is no permission on one of them. */
+const BY_OPEN_LIST = /^a list contains/;
+
+/** Whether a subject has a permission by something else than the first rules, which are those of `access`. Those of `extraAccessRules` follow. */
+export function hasOtherSource(subject: ReviewedSubject, rules: number): boolean {
+  return (subject.via ?? []).some((via) => !BY_OPEN_LIST.test(via) && (sourceOf(via).rule ?? rules) >= rules);
 }
 
 const label = (subject: ReviewedSubject): string => `${subject.kind}/${subject.name}`;

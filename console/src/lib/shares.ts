@@ -2,7 +2,7 @@
 // either can undo what the other did.
 import type { Failure } from './failure';
 import { VERBS, rightOf } from './rules';
-import type { Access } from './types';
+import type { Access, Ownership } from './types';
 
 /** The name of the rules that a share makes. */
 const RULE_NAME = 'shared';
@@ -28,7 +28,8 @@ export interface Changes {
 }
 
 function subjectsOf({ users = [], teams = [] }: Access): string[] {
-  return [...users.map((user) => `user/${user}`), ...teams.map((team) => `team/${team}`)];
+  // A rule can name one twice.
+  return [...new Set([...users.map((user) => `user/${user}`), ...teams.map((team) => `team/${team}`)])];
 }
 
 function shareOf(rule: Access, subject: string): Share {
@@ -36,9 +37,23 @@ function shareOf(rule: Access, subject: string): Share {
   return { id: JSON.stringify([subject, name, verbs, subresources]), subject, verbs, subresources, rule: name };
 }
 
-/** The shares of access rules, in their order. */
+/** The shares of access rules, in their order, and equal ones once. */
 export function sharesOf(rules: Access[]): Share[] {
-  return rules.flatMap((rule) => subjectsOf(rule).map((subject) => shareOf(rule, subject)));
+  const shares = rules.flatMap((rule) => subjectsOf(rule).map((subject) => shareOf(rule, subject)));
+  return [...new Map(shares.map((share) => [share.id, share])).values()];
+}
+
+/** The field with rules in another form, which a share does not change. */
+export const EXTRA = 'extraAccessRules';
+
+/** The rules of this field as access rules. */
+export function extraRulesOf({ extraAccessRules = [] }: Ownership): Access[] {
+  return extraAccessRules.map(({ users = [], teams = [] }) => ({ name: EXTRA, verbs: ['get', 'use'], users, teams }));
+}
+
+/** The shares by rules of this field. */
+export function extraSharesOf(spec: Ownership): Share[] {
+  return sharesOf(extraRulesOf(spec)).map((share) => ({ ...share, id: `${EXTRA} ${share.id}` }));
 }
 
 /** A user or team by its parts. */
@@ -61,20 +76,20 @@ function withoutSubjects(rule: Access, gone: string[]): Access | undefined {
 }
 
 const isSame = (a: string[], b: string[]): boolean => a.length === b.length && a.every((each) => b.includes(each));
-const gives = ({ verbs }: Access, wanted: string[]): boolean => verbs.includes('*') || wanted.every((verb) => verbs.includes(verb));
+const has = (all: string[], wanted: string[]): boolean => all.includes('*') || wanted.every((each) => all.includes(each));
 
 /** The rules with a grant to subjects that do not have it by one rule. */
-function grant(rules: Access[], subjects: string[], verbs: string[]): Access[] {
-  const fresh = subjects.filter((subject) => !rules.some((rule) => subjectsOf(rule).includes(subject) && gives(rule, verbs)));
+function grant(rules: Access[], subjects: string[], verbs: string[], subresources: string[] = []): Access[] {
+  const fresh = subjects.filter((subject) => !rules.some((rule) => subjectsOf(rule).includes(subject) && has(rule.verbs, verbs) && has(rule.subresources ?? [], subresources)));
   if (fresh.length === 0) return rules;
-  const at = rules.findIndex((rule) => rule.name === RULE_NAME && isSame(rule.verbs, verbs) && (rule.subresources ?? []).length === 0);
-  const rule = fresh.reduce(withSubject, rules[at] ?? { name: RULE_NAME, verbs });
+  const at = rules.findIndex((rule) => rule.name === RULE_NAME && isSame(rule.verbs, verbs) && isSame(rule.subresources ?? [], subresources));
+  const rule = fresh.reduce(withSubject, rules[at] ?? { name: RULE_NAME, verbs, ...(subresources.length > 0 ? { subresources } : {}) });
   return at < 0 ? [...rules, rule] : rules.with(at, rule);
 }
 
 /** The rules after the changes. Rules that they do not touch stay as they are. */
 export function changed(rules: Access[], { edits, added, verbs }: Changes): Access[] {
-  const moved: { subject: string; verbs: string[] }[] = [];
+  const moved: { subject: string; verbs: string[]; subresources: string[] | undefined }[] = [];
   const left = rules.flatMap((rule) => {
     const shares = subjectsOf(rule).map((subject) => ({ subject, verbs: edits.get(shareOf(rule, subject).id) }));
     const edited = shares.filter((share) => share.verbs !== undefined);
@@ -82,10 +97,10 @@ export function changed(rules: Access[], { edits, added, verbs }: Changes): Acce
     const first = edited[0]?.verbs ?? [];
     // A rule for one alone keeps its name.
     if (shares.length === 1 && first.length > 0) return [{ ...rule, verbs: first }];
-    for (const share of edited) if (share.verbs && share.verbs.length > 0) moved.push({ subject: share.subject, verbs: share.verbs });
+    for (const share of edited) if (share.verbs && share.verbs.length > 0) moved.push({ subject: share.subject, verbs: share.verbs, subresources: rule.subresources });
     return withoutSubjects(rule, edited.map(({ subject }) => subject)) ?? [];
   });
-  const next = moved.reduce((all, share) => grant(all, [share.subject], share.verbs), left);
+  const next = moved.reduce((all, share) => grant(all, [share.subject], share.verbs, share.subresources), left);
   return grant(next, added, verbs);
 }
 

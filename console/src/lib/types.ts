@@ -42,6 +42,8 @@ export type EndpointToken = Schemas['sh.platform.management.v1.DirectClusterEndp
 /** The owner and the access rules of an object, as its spec has them. */
 export interface Ownership {
   access?: Access[];
+  /** Spaces and virtual clusters have these rules, too. */
+  extraAccessRules?: Schemas['sh.platform.management.v1.ExtraAccess'][];
   owner?: { user?: string; team?: string };
 }
 
