@@ -252,10 +252,12 @@ export function memberOf({ metadata, spec }: Project, role: string, who: string)
   return projectPatch(metadata?.name ?? '', [unchanged, step]);
 }
 
-const isSame = (a: Member, b: Member): boolean => a.kind === b.kind && a.name === b.name && roleOf(a) === roleOf(b);
+type MemberName = Pick<Member, 'name' | 'clusterRole'> & { kind: string };
+
+const isSame = (a: MemberName, b: MemberName): boolean => a.kind === b.kind && a.name === b.name && roleOf(a) === roleOf(b);
 
 /** The name of the role of a member: the default, and three imported names, stand for roles of the server. */
-function roleOf({ clusterRole }: Member): string {
+function roleOf({ clusterRole }: MemberName): string {
   return (clusterRole || 'platform-project-user').replace(/^loft-management-(project-(admin|user|viewer))$/, 'platform-$1');
 }
 
