@@ -11,7 +11,7 @@ export const stopTexts = {
   },
   owned: (objects: number, isAtLeast: boolean) =>
     objects === 0 && isAtLeast ? 'How many objects lose their owner is not known: you may not list all of them.' : `${isAtLeast ? 'At least ' : ''}${objects === 1 ? '1 object loses its owner' : `${objects} objects lose their owner`}.`,
-  moveFirst: 'To move them to a team first, offboard the user on the command line:',
+  moveFirst: 'To give what a user owns to a team first, offboard the user on the command line:',
   ownSession: 'Your own session is one of them: this page logs you out.',
   lastWay: 'This is the last way in: no other unlimited access key with every permission is left that is valid for a day or longer, and no administrator can log in with single sign-on.',
   maybeLastWay: 'This may be your last way in. Check that you have another one.',
