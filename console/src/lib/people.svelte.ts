@@ -1,5 +1,5 @@
 // The names of users and teams that the caller may see, for suggestions.
-import { METADATA_LIST_TYPE, get, withQuery } from './api';
+import { ApiError, METADATA_LIST_TYPE, get, withQuery } from './api';
 import { TEAMS, USERS, collectionPath, type Kind } from './kinds';
 import type { ObjectMeta } from './types';
 
@@ -20,11 +20,24 @@ export async function namesOf(kind: Kind, namespace?: string): Promise<string[]>
 /** How many objects of a kind there are, as far as the caller may see them; undefined if the caller may not list them. */
 export async function countOf(kind: Kind, namespace: string): Promise<number | undefined> {
   try {
-    const path = withQuery(collectionPath(kind, namespace), { limit: 1 });
-    const list = await get<{ metadata?: { remainingItemCount?: number }; items?: unknown[] }>(path, { accept: METADATA_LIST_TYPE, background: true });
-    return (list.items ?? []).length + (list.metadata?.remainingItemCount ?? 0);
+    return await counted(kind, namespace);
   } catch {
     return undefined;
+  }
+}
+
+async function counted(kind: Kind, namespace: string): Promise<number> {
+  const path = withQuery(collectionPath(kind, namespace), { limit: 1 });
+  const list = await get<{ metadata?: { remainingItemCount?: number }; items?: unknown[] }>(path, { accept: METADATA_LIST_TYPE, background: true });
+  return (list.items ?? []).length + (list.metadata?.remainingItemCount ?? 0);
+}
+
+/** Whether there are objects of a kind that the caller may see. After a failure of the server, there may be some. */
+export async function mayHaveSome(kind: Kind): Promise<boolean> {
+  try {
+    return (await counted(kind, '')) > 0;
+  } catch (cause) {
+    return !(cause instanceof ApiError && cause.code === 403);
   }
 }
 

@@ -2,7 +2,7 @@
 // caller may create one.
 import { decide } from './access';
 import { ACCESS_KEYS, CLUSTERS, KINDS, PROJECT_SECRETS, SHARED_SECRETS, SPACES, VIRTUAL_CLUSTERS, type Kind } from './kinds';
-import { countOf } from './people.svelte';
+import { mayHaveSome } from './people.svelte';
 import { namespaces } from './namespaces.svelte';
 import { session } from './session.svelte';
 import type { PreviewRequest } from './types';
@@ -41,7 +41,7 @@ async function isUsable(kind: Kind): Promise<boolean> {
   if (kind === ACCESS_KEYS) return true;
   const all = { verb: 'get', group: kind.group, resource: kind.plural };
   if (await some([isAllowed(all), mayCreate(kind)])) return true;
-  return ((await countOf(kind, '')) ?? 0) > 0;
+  return mayHaveSome(kind);
 }
 
 class Usable {
