@@ -4,13 +4,15 @@ use clap::Args;
 use postern_client::{Collection, Representation};
 use postern_kinds::cluster_role::ClusterRole;
 use postern_kinds::cluster_role_binding::ClusterRoleBinding;
+use postern_kinds::project::Member;
 use postern_kinds::rbac::{RBAC_GROUP, RBAC_V1, RoleRef, Subject};
 use postern_kinds::role::Role;
-use postern_kinds::{Info, Kind as _};
+use postern_kinds::{Info, Kind as _, Verb};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::Reason;
 use serde_json::{Map, Value, json};
 
+use super::access_reviews::may;
 use super::lockout::{self, LockoutFlags, Revocation};
 use super::projects;
 use crate::error::CliError;
@@ -200,7 +202,7 @@ impl Grant {
         let mut session = Session::open(&flags.connection, process)?;
         session.load_names().await?;
         let (who, location) = (flags.who.who(), flags.location());
-        who.check(&mut session, who.flag()).await?;
+        // Whom a member of the project may name is left to the server: the caller need not see the user.
         if let Some(project) = &flags.project {
             let member = projects::member_of(&who, &flags.member_role()?);
             let is_new =
@@ -211,27 +213,64 @@ impl Grant {
                 Ok(())
             };
         }
+        who.check(&mut session, who.flag()).await?;
         let role = flags.role_ref(&mut session, &location).await?;
-        let identities = who.identities(&mut session).await?;
-        let namespace = location.namespace();
-        let of = Collection::new(location.binding_info(), namespace.as_deref());
-        let bindings = role_bindings::list(&mut session, of).await?.unwrap_or_default();
-        let has = |binding: &&Binding| is_direct(binding, &role, &identities);
-        let text = format!(
-            "{} has the role {} {}",
-            who.described(),
-            role_text(&role),
-            location.described()
-        );
-        if let Some(binding) = bindings.iter().find(has) {
-            process.print_status(&format!("unchanged: {text}, by {}", binding.described()));
-            return Ok(());
+        let name = give(&mut session, &who, &role, &location, process).await?;
+        match name {
+            Some(name) => flags.print_name(location.binding_info(), &name, process),
+            None => Ok(()),
         }
-        let name = binding_name(&role, &who);
-        bind(&mut session, of, &new_binding(of, &name, &role, &who)).await?;
-        process.print_status(&format!("{text}, by {}/{name}", of.info().singular));
-        flags.print_name(of.info(), &name, process)
     }
+}
+
+/// Checks that a ClusterRole exists, and that the caller may bind roles at all, before something else is created.
+pub(super) async fn check_role(
+    session: &mut Session,
+    role: &str,
+    flag: &str,
+) -> Result<(), CliError> {
+    let of = Collection::of::<ClusterRole>(None);
+    match session.client.get_as(of, role, Representation::Metadata).await {
+        Err(error) if error.reason() == Some(Reason::NotFound) => {
+            return Err(session.explain_named(of, role, &error).await.at(flag));
+        }
+        _ => {}
+    }
+    if may(session, Verb::Create.as_str(), &ClusterRoleBinding::INFO, "").await? {
+        return Ok(());
+    }
+    let text = format!("{flag}: you may not create clusterrolebindings");
+    Err(CliError::new(text).hint("nothing was done"))
+}
+
+/// The ClusterRole of a name.
+pub(super) fn cluster_role(name: &str) -> RoleRef {
+    role_ref(&ClusterRole::INFO, name)
+}
+
+/// Gives a role by a binding, unless there is one. The result is the name of a new binding.
+pub(super) async fn give(
+    session: &mut Session,
+    who: &Who,
+    role: &RoleRef,
+    location: &Location,
+    process: &Process,
+) -> Result<Option<String>, CliError> {
+    let identities = who.identities(session).await?;
+    let namespace = location.namespace();
+    let of = Collection::new(location.binding_info(), namespace.as_deref());
+    let bindings = role_bindings::list(session, of).await?.unwrap_or_default();
+    let has = |binding: &&Binding| is_direct(binding, role, &identities);
+    let text =
+        format!("{} has the role {} {}", who.described(), role_text(role), location.described());
+    if let Some(binding) = bindings.iter().find(has) {
+        process.print_status(&format!("unchanged: {text}, by {}", binding.described()));
+        return Ok(None);
+    }
+    let name = binding_name(role, who);
+    bind(session, of, &new_binding(of, &name, role, who)).await?;
+    process.print_status(&format!("{text}, by {}/{name}", of.info().singular));
+    Ok(Some(name))
 }
 
 /// Whether a binding gives a role to the user or team itself.
@@ -312,6 +351,12 @@ impl Revoke {
             let cluster_role = flags.member_role()?;
             roles = vec![role_ref(&ClusterRole::INFO, &cluster_role)];
             let member = projects::member_of(&who, &cluster_role);
+            let is_leaver = |one: &Member| {
+                (&one.kind, &one.name, &one.cluster_role)
+                    == (&member.kind, &member.name, &member.cluster_role)
+            };
+            projects::check_leaving(&mut session, project, is_leaver, self.lockout.yes, process)
+                .await?;
             if projects::remove_role(&mut session, project, &member, process).await? {
                 flags.print_name(&postern_kinds::project::Project::INFO, project, process)?;
                 has_changed = true;
@@ -337,8 +382,8 @@ impl Revoke {
         }
         if location == Location::Everywhere && !found.is_empty() {
             let names: Vec<&str> = found.iter().map(|binding| binding.name.as_str()).collect();
-            let (who, role) = (&holder.who, flags.role.name.as_str());
-            let revocation = Revocation { who, role, bindings: &names };
+            let (identities, role) = (&holder.identities, flags.role.name.as_str());
+            let revocation = Revocation { identities, role, bindings: &names };
             lockout::check_revocation(&mut session, &revocation, self.lockout, process).await?;
         }
         for binding in found {
@@ -494,7 +539,7 @@ async fn remove(
 
 /// What is left of the subjects of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
+pub(super) enum Left {
     /// The same subjects: none was removed.
     Same,
     /// Other subjects.
@@ -504,7 +549,7 @@ enum Left {
 }
 
 /// Removes the user or team itself from the subjects.
-fn remove_subjects(fields: &mut Map<String, Value>, identities: &Identities) -> Left {
+pub(super) fn remove_subjects(fields: &mut Map<String, Value>, identities: &Identities) -> Left {
     let Some(Value::Array(subjects)) = fields.get_mut("subjects") else { return Left::Same };
     let before = subjects.len();
     subjects.retain(|one| {
