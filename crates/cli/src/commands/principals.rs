@@ -2,16 +2,19 @@
 
 use clap::Args;
 use postern_client::Collection;
-use postern_kinds::{Kind, team, user};
+use postern_kinds::{Kind, Verb, team, user};
+use postern_meta::names::path_segment;
 use postern_meta::object::ObjectMeta;
 use serde_json::{Value, json};
 
+use super::access_reviews::may;
+use super::grant;
 use super::invite::Validity;
 use super::new_object;
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, ObjectFormat};
 use crate::process::Process;
-use crate::role_bindings::Who;
+use crate::role_bindings::{Location, Who};
 use crate::session::Session;
 use crate::{output, parse};
 
@@ -49,6 +52,10 @@ pub(crate) struct CreateUser {
     #[arg(long = "team", value_name = "TEAM", value_delimiter = ',', value_parser = parse::name)]
     teams: Vec<String>,
 
+    /// A ClusterRole that the user gets everywhere, as by `postern grant`
+    #[arg(long, value_name = "ROLE", value_parser = role)]
+    role: Option<String>,
+
     /// Print a login link for the user on the standard output, as `postern invite` does
     #[arg(long, conflicts_with = "output")]
     invite: bool,
@@ -69,6 +76,11 @@ pub(crate) struct CreateTeam {
 
     #[command(flatten)]
     common: Common,
+}
+
+/// Parses the name of a ClusterRole.
+fn role(text: &str) -> Result<String, String> {
+    path_segment(&not_empty(text)?).map(|()| text.to_owned())
 }
 
 fn not_empty(text: &str) -> Result<String, String> {
@@ -93,6 +105,20 @@ impl CreateUser {
         let mut session = Session::open(&self.common.connection, process)?;
         for team in &self.teams {
             Who::Team(team.clone()).check(&mut session, "--team").await?;
+            for verb in [Verb::Update.as_str(), "bind"] {
+                if !may(&mut session, verb, &team::Team::INFO, team).await? {
+                    let text = format!("--team: you may not add users to the team {team}");
+                    return Err(CliError::new(text)
+                        .hint(format!("nothing was done; it needs the verb {verb} on the team")));
+                }
+            }
+        }
+        if let Some(role) = &self.role {
+            grant::check_role(&mut session, role, "--role").await?;
+        }
+        if self.invite && !may(&mut session, "createkey", &user::User::INFO, &name).await? {
+            return Err(CliError::new("--invite: you may not make login links for this user")
+                .hint("nothing was done; it needs the verb createkey on users"));
         }
         self.common.create::<user::User>(&mut session, spec, process).await?;
         let invite = format!("the user {name} was created; a login link: postern invite {name}");
@@ -100,6 +126,15 @@ impl CreateUser {
             add_to_team(&mut session, team, &name, process).await.map_err(|error| {
                 let left = self.teams[index..].join(", ");
                 let error = error.hint(format!("the user {name} is not in: {left}"));
+                error.hint_if(self.invite, &invite)
+            })?;
+        }
+        if let Some(role) = &self.role {
+            let (who, role) = (Who::User(name.clone()), grant::cluster_role(role));
+            let given =
+                grant::give(&mut session, &who, &role, &Location::Everywhere, process).await;
+            given.map_err(|error| {
+                let error = error.hint(format!("the user {name} was created, without the role"));
                 error.hint_if(self.invite, &invite)
             })?;
         }
