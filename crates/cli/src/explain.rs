@@ -99,7 +99,9 @@ fn of_certificate(error: CliError, problem: &CertificateProblem) -> CliError {
 }
 
 fn of_status(status: &Status, server: &str, acting_as: Option<&str>) -> CliError {
-    let message = escape(&status.message);
+    // Messages about several rules have a line for each.
+    let lines: Vec<String> = status.message.lines().map(escape).collect();
+    let message = lines.join("\n  ");
     match (status.code, status.reason) {
         (401, _) => of_refused_key(&message, server),
         (403, _) => of_forbidden(message, acting_as),

@@ -26,6 +26,12 @@ pub(crate) struct ListedKey {
     pub(crate) is_session: bool,
     /// Whether the key itself gives access now: it is enabled and not expired.
     pub(crate) is_alive: bool,
+    /// When it ends, in seconds since 1970; `None` for never.
+    pub(crate) end_unix_seconds: Option<i64>,
+    /// Whether a scope limits it.
+    pub(crate) is_scoped: bool,
+    /// The groups of its bearer, in addition to those of the owner.
+    pub(crate) groups: Vec<String>,
     uid: String,
     /// The names of the WorkloadIdentity and of the Connector that made it, with which it ends.
     workload_identity: Option<String>,
@@ -49,7 +55,8 @@ pub(crate) fn end_of(
 }
 
 impl ListedKey {
-    fn new(object: &Object, now_unix_seconds: i64) -> Option<Self> {
+    /// The key of an object; `None` if it cannot be decoded.
+    pub(crate) fn new(object: &Object, now_unix_seconds: i64) -> Option<Self> {
         let fields = decode_fields::<OwnedAccessKey>(object).ok()?;
         let end = end_of(object, &fields);
         let is_alive = !fields.spec.disabled && end.is_none_or(|end| end > now_unix_seconds);
@@ -60,6 +67,9 @@ impl ListedKey {
             owner: fields.spec.owner(),
             is_session: fields.status.session.is_some(),
             is_alive,
+            end_unix_seconds: end,
+            is_scoped: fields.spec.scope.is_some(),
+            groups: fields.spec.groups,
             uid: object.metadata.uid.clone(),
             workload_identity: fields.status.workload.map(|workload| workload.identity),
             connector: fields.status.login.map(|login| login.connector),

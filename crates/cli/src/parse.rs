@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use postern_kinds::{SecretText, identity_name};
-use postern_meta::names::{config_map_key, dns1123_label, dns1123_subdomain};
+use postern_meta::names::{config_map_key, dns1123_label, dns1123_subdomain, path_segment};
 
 use crate::duration::{parse_duration, parse_positive_duration};
 
@@ -22,7 +22,8 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
     dns1123_subdomain(text).map(|()| text.to_owned())
 }
 
-/// Parses the name of an object of the kind in the argument before it.
+/// Parses the name of an object of the kind in the argument before it. Names of roles and bindings are segments of a path,
+/// and no domain names.
 pub(crate) fn name_behind_kind(text: &str) -> Result<String, String> {
     if text.contains('/') {
         return Err(
@@ -31,7 +32,10 @@ pub(crate) fn name_behind_kind(text: &str) -> Result<String, String> {
                 .to_owned(),
         );
     }
-    name(text)
+    if text.is_empty() {
+        return Err("the name must not be empty".to_owned());
+    }
+    path_segment(text).map(|()| text.to_owned())
 }
 
 /// Parses the name of a namespace.

@@ -101,7 +101,7 @@ struct Fields {
 
 impl Binding {
     /// A binding of a list; `None` for one that this program does not understand.
-    fn of(item: &Value) -> Option<Self> {
+    pub(crate) fn of(item: &Value) -> Option<Self> {
         let fields = Fields::deserialize(item).ok()?;
         Some(Self {
             location: Location::of_namespace(item["metadata"]["namespace"].as_str()),
@@ -194,6 +194,48 @@ pub(crate) struct Identities {
 }
 
 impl Identities {
+    fn of_principal(principal: Principal<'_>) -> Self {
+        Self {
+            own_group: principal.group(),
+            groups: EVERY_CALLER.map(str::to_owned).to_vec(),
+            ..Self::default()
+        }
+    }
+
+    /// The identities of a team.
+    pub(crate) fn of_team(name: &str, spec: &team::Spec) -> Self {
+        let mut identities = Self::of_principal(Principal::Team(name));
+        identities.user = identities.own_group.clone();
+        identities.groups.extend(spec.groups.iter().cloned());
+        identities
+    }
+
+    /// The identities of a user. `teams` are all teams.
+    pub(crate) fn of_user(name: &str, user: &user::Fields, teams: &[(String, team::Spec)]) -> Self {
+        let mut identities = Self::of_principal(Principal::User(name));
+        let user::Fields { spec, status } = user;
+        let subject = if spec.subject.is_empty() { name } else { &spec.subject };
+        subject.clone_into(&mut identities.user);
+        let sso: Vec<&String> = status.sso.iter().flat_map(|of| &of.groups).collect();
+        for (team, fields) in teams {
+            let is_in = fields.users.iter().any(|one| one == name)
+                || fields.sso_groups.iter().any(|group| sso.contains(&group));
+            if is_in {
+                identities.groups.push(Principal::Team(team).group());
+                identities.groups.extend(fields.groups.iter().cloned());
+                identities.teams.push(team.clone());
+            }
+        }
+        identities.groups.extend(spec.groups.iter().chain(sso).cloned());
+        identities
+    }
+
+    /// The identities of the bearer of a key that no user and no team owns.
+    pub(crate) fn of_subject(name: &str) -> Self {
+        let groups = EVERY_CALLER.map(str::to_owned).to_vec();
+        Self { user: name.to_owned(), groups, ..Self::default() }
+    }
+
     /// Whether a subject is the user or team itself.
     pub(crate) fn is_direct(&self, subject: &Subject) -> bool {
         match subject.kind.as_str() {
@@ -276,50 +318,19 @@ impl Who {
     /// The names by which bindings name the user or team. For an object that the caller may not read, these are only the
     /// names that every object has.
     pub(crate) async fn identities(&self, session: &mut Session) -> Result<Identities, CliError> {
-        self.identities_without(session, &[]).await
-    }
-
-    /// The same, as if the user were in none of these teams.
-    pub(crate) async fn identities_without(
-        &self,
-        session: &mut Session,
-        left_out: &[&str],
-    ) -> Result<Identities, CliError> {
         let read = session.client.get(Collection::new(self.info(), None), self.name()).await;
         let object = session.readable(read)?;
-        let mut identities = Identities {
-            own_group: self.principal().group(),
-            groups: EVERY_CALLER.map(str::to_owned).to_vec(),
-            ..Identities::default()
-        };
         match self {
-            Self::Team(_) => {
-                identities.user = identities.own_group.clone();
-                if let Some(object) = object {
-                    identities.groups.extend(session.fields::<Team>(&object)?.spec.groups);
-                }
+            Self::Team(name) => {
+                let fields = object.map(|object| session.fields::<Team>(&object)).transpose()?;
+                Ok(Identities::of_team(name, &fields.unwrap_or_default().spec))
             }
             Self::User(name) => {
                 let fields = object.map(|object| session.fields::<User>(&object)).transpose()?;
-                let user::Fields { spec, status } = fields.unwrap_or_default();
-                let has_subject = !spec.subject.is_empty();
-                identities.user = if has_subject { spec.subject } else { name.clone() };
-                let of_sso = status.sso.into_iter().flat_map(|of| of.groups);
-                let sso: Vec<String> = of_sso.collect();
-                let teams = teams(session).await?.into_iter();
-                for (team, fields) in teams.filter(|(team, _)| !left_out.contains(&team.as_str())) {
-                    let is_in = fields.users.contains(name)
-                        || fields.sso_groups.iter().any(|group| sso.contains(group));
-                    if is_in {
-                        identities.groups.push(Principal::Team(&team).group());
-                        identities.groups.extend(fields.groups);
-                        identities.teams.push(team);
-                    }
-                }
-                identities.groups.extend(spec.groups.into_iter().chain(sso));
+                let teams = teams(session).await?;
+                Ok(Identities::of_user(name, &fields.unwrap_or_default(), &teams))
             }
         }
-        Ok(identities)
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use postern_client::{Collection, Representation};
+use postern_kinds::cluster::Cluster;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::project::{Project, namespace_of};
 use postern_kinds::project_secret::ProjectSecret;
@@ -144,6 +145,15 @@ impl ScopeFlags {
 
     /// Prints the secrets of the flags that do not exist.
     pub(crate) async fn print_missing(&self, session: &mut Session, process: &Process) {
+        let projects = self.projects.iter().map(|name| (&Project::INFO, name));
+        let clusters = self.clusters.iter().map(|name| (&Cluster::INFO, name));
+        for (info, name) in projects.chain(clusters).filter(|(_, name)| *name != ALL) {
+            let of = Collection::new(info, None);
+            let read = session.client.get_as(of, name, Representation::Metadata).await;
+            if read.is_err_and(|error| error.reason() == Some(Reason::NotFound)) {
+                process.print_note(&format!("there is no {} {name}", info.singular));
+            }
+        }
         for secret in &self.secrets {
             let (namespace, name) = (secret.namespace(), &secret.name);
             let mut is_missing = true;

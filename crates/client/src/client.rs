@@ -293,6 +293,18 @@ impl Client {
         decode_object(self.send(request).await?)
     }
 
+    /// Asks the server for the result of a creation, without one.
+    pub async fn create_dry_run(
+        &mut self,
+        of: Collection<'_>,
+        new: &Object,
+    ) -> Result<Object, Error> {
+        let request =
+            ApiRequest::new(Method::POST, of.path()?).query(format!("{STRICT}&dryRun=All"));
+        let request = request.body("application/json", new.to_json_bytes());
+        decode_object(self.send(request).await?)
+    }
+
     /// Creates the object that a path at the root of the server makes without a body, such as
     /// `/auth/code`.
     ///

@@ -153,3 +153,31 @@ async fn who_can_lists_those_who_can_and_through_what() {
     let names = admin.ok(&["who-can", "get", "secret/db", "-o", "name"]).await;
     assert!(!names.contains("/ada"), "{names}");
 }
+
+#[tokio::test]
+async fn access_has_a_reason_for_each_verb_and_answers_for_oneself() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user", "ada"]).await;
+    admin.ok(&["create", "cluster", "west"]).await;
+    admin.ok(&["grant", "platform-viewer", "--user", "ada"]).await;
+    admin.ok(&["share", "cluster", "west", "--user", "ada", "--verbs", "use"]).await;
+    let text = admin.ok(&["access", "user/ada"]).await;
+    let rows: Vec<&str> = text.lines().filter(|line| line.contains(" west ")).collect();
+    let [first, second] = rows[..] else { panic!("{text}") };
+    assert!(first.contains(" get ") && first.contains("platform-viewer"), "{text}");
+    assert!(second.contains(" use ") && second.contains("access rule of the object"), "{text}");
+    let json = admin.ok(&["access", "user/ada", "-o", "json"]).await;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let mut objects = json["objects"].as_array().unwrap().iter();
+    let west = objects.find(|one| one["name"] == "west").unwrap();
+    assert_eq!(west["reasons"][0]["verbs"], json!(["get"]), "{json}");
+    assert_eq!(west["reasons"][1]["verbs"], json!(["use"]), "{json}");
+
+    let key = admin.ok(&["create", "accesskey", "ada", "--user", "ada"]).await;
+    let ada = admin.clone().with("POSTERN_ACCESS_KEY", key.trim());
+    for own in ["user/ada", "accesskey/ada"] {
+        let text = ada.ok(&["access", own]).await;
+        assert!(text.contains(" west ") && text.contains(" use "), "{text}");
+    }
+}

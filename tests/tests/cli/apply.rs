@@ -221,3 +221,26 @@ async fn an_edit_does_not_overwrite_another_writers_change() {
         (&json!("Red"), &json!(["admin"]))
     );
 }
+
+#[tokio::test]
+async fn a_user_that_may_only_create_applies_new_objects() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    for user in ["ada", "bob"] {
+        admin.ok(&["create", "user", user]).await;
+    }
+    let key = admin.ok(&["create", "accesskey", "ada", "--user", "ada"]).await;
+    let ada = admin.clone().with("POSTERN_ACCESS_KEY", &key);
+    let file = ada.file("db.yaml", secret("applied", "{value: aHVzaA==}"));
+    let apply = ["apply", "-n", "default", "-f", &file];
+    let tried = ada.run(&[&apply[..], &["--dry-run=server"]].concat()).await;
+    assert_eq!(tried.code, 0, "{}", tried.err);
+    ada.fails(1, &["get", "secret", "applied", "-n", "default"]).await;
+    ada.ok(&apply).await;
+    let _ = ada.file("db.yaml", secret("applied", "{value: bmV3}"));
+    ada.ok(&[&apply[..], &["--force-conflicts"]].concat()).await;
+    let read = ["get", "secret", "applied.value", "-n", "default", "-o", "value"];
+    assert_eq!(ada.ok(&read).await, "new");
+    let said = admin.fails(1, &[&apply[..], &["--as", "bob"]].concat()).await;
+    assert!(said.contains("already exists"), "{said}");
+}

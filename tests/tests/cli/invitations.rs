@@ -66,9 +66,10 @@ async fn a_user_is_added_to_teams_and_invited_again() {
     for (words, wanted) in [
         (&["invite", "missing"][..], "not found"),
         (&["invite", "ada", "--valid-for", "73h"], "--valid-for"),
+        (&["create", "user", "carl", "--invite", "--valid-for", "100h"], "at most 72h"),
+        (&["create", "user", "carl", "--role", "platform-viewr"], "did you mean platform-viewer"),
         (&["create", "user", "bob", "--valid-for", "1h"], "pass --invite"),
         (&["create", "user", "carl", "--team", "missing"], "--team"),
-        (&["create", "user", "carl", "--role", "platform-viewr"], "did you mean platform-viewer"),
         (&["create", "user", "carl", "--role", "role/x"], "counts in its namespace only"),
     ] {
         let refused = admin.run(words).await;
@@ -76,6 +77,23 @@ async fn a_user_is_added_to_teams_and_invited_again() {
         assert!(refused.err.contains(wanted), "{words:?}: {}", refused.err);
         assert_eq!(refused.text(), "", "{words:?}");
     }
-    // Teams and roles are checked before the user is created.
+    // A caller that may create users, and nothing else.
+    let role = admin.file(
+        "hr.yaml",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: { name: hr }\n\
+         rules: [{ apiGroups: [management.platform.sh], resources: [users], verbs: [create] },\n\
+         { apiGroups: [management.platform.sh], resources: [teams], verbs: [get] }]\n",
+    );
+    admin.ok(&["apply", "-f", &role]).await;
+    admin.ok(&["create", "user", "hr", "--role", "hr"]).await;
+    let listed = admin.ok(&["roles", "--user", "hr"]).await;
+    assert!(listed.contains("clusterrolebinding/grant:hr:user:hr"), "{listed}");
+    let key = admin.ok(&["create", "accesskey", "hr", "--user", "hr"]).await;
+    let hr = admin.clone().with("POSTERN_ACCESS_KEY", &key);
+    for flags in [&["--team", "shop"][..], &["--invite"], &["--role", "hr"]] {
+        let refused = hr.fails(1, &[&["create", "user", "carl"], flags].concat()).await;
+        assert!(refused.contains(flags[0]) && refused.contains("nothing was done"), "{refused}");
+    }
+    // Everything is checked before the user is created.
     admin.fails(1, &["get", "user", "carl"]).await;
 }

@@ -177,3 +177,131 @@ async fn the_own_role_with_every_permission_is_not_revoked_by_accident() {
     ada.ok(&[&revoke[..], &["--yes", "--force"]].concat()).await;
     ada.fails(1, &["get", "clusterrolebindings"]).await;
 }
+
+/// The text of an RBAC object of a kind, with the fields after the metadata.
+fn rbac(kind: &str, name: &str, fields: &str) -> String {
+    format!(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata: {{ name: \"{name}\" }}\n{fields}\n"
+    )
+}
+
+/// A user with a `ClusterRole` with these rules.
+async fn helper(admin: &CliUser, name: &str, rules: &str) -> CliUser {
+    admin.ok(&["create", "user", name]).await;
+    let role =
+        admin.file(&format!("{name}.yaml"), rbac("ClusterRole", name, &format!("rules:\n{rules}")));
+    admin.ok(&["apply", "-f", &role]).await;
+    admin.ok(&["grant", name, "--user", name]).await;
+    with_new_key(admin, &[name, "--user", name]).await
+}
+
+const WRITE_USERS: &str = "- { apiGroups: [management.platform.sh], resources: [users], verbs: [get, list, update, patch, delete] }\n\
+    - { apiGroups: [rbac.authorization.k8s.io], resources: [clusterrolebindings], verbs: [get, list, update, patch, delete] }\n";
+
+#[tokio::test]
+async fn a_check_of_the_last_way_in_that_cannot_be_done_is_refused() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    for user in ["bob", "root"] {
+        admin.ok(&["create", "user", user]).await;
+    }
+    admin.ok(&["grant", "platform-admin", "--user", "root"]).await;
+    let blind = helper(&admin, "blind", WRITE_USERS).await;
+    let asking = format!(
+        "{WRITE_USERS}- {{ apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create] }}\n"
+    );
+    let asking = helper(&admin, "asking", &asking).await;
+    for command in [
+        &["disable", "user", "admin", "--yes"][..],
+        &["delete", "user", "admin", "--yes"],
+        &["offboard", "admin", "--yes"],
+        &["revoke", "platform-admin", "--user", "root"],
+        &["delete", "clusterrolebinding/grant:platform-admin:user:root"],
+    ] {
+        for user in [&blind, &asking] {
+            let said = user.fails(1, command).await;
+            assert!(
+                said.contains("it is unknown whether another access key"),
+                "{command:?}: {said}"
+            );
+            assert!(said.contains("ownedaccesskeys") && said.contains("--force"), "{said}");
+        }
+    }
+    // The one who may ask about others knows that bob has no such role. The other one cannot know.
+    let said = blind.fails(1, &["disable", "user", "bob"]).await;
+    assert!(said.contains("it is unknown whether"), "{said}");
+    asking.ok(&["disable", "user", "bob"]).await;
+    blind.ok(&["enable", "user", "bob"]).await;
+    blind.ok(&["disable", "user", "bob", "--force", "--yes"]).await;
+}
+
+#[tokio::test]
+async fn every_write_that_takes_the_last_way_in_needs_force() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    for user in ["ada", "bob"] {
+        admin.ok(&["create", "user", user]).await;
+    }
+    admin.ok(&["create", "team", "ops", "--users", "ada"]).await;
+    let role = admin.file(
+        "role.yaml",
+        rbac("ClusterRole", "all", "rules: [{ apiGroups: ['*'], resources: ['*'], verbs: ['*'] }]"),
+    );
+    let ops = "subjects: [{ apiGroup: rbac.authorization.k8s.io, kind: Group, name: 'platform:team:ops' }]";
+    let nobody = "subjects: []";
+    let of_role =
+        "roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: all }\n";
+    let binding =
+        |subjects: &str| rbac("ClusterRoleBinding", "ops", &format!("{of_role}{subjects}"));
+    let bound = admin.file("binding.yaml", binding(ops));
+    let unbound = admin.file("unbound.yaml", binding(nobody));
+    let powerless = admin.file("powerless.yaml", rbac("ClusterRole", "all", "rules: []"));
+    for file in [&role, &bound] {
+        admin.ok(&["apply", "-f", file]).await;
+    }
+    let ada = with_new_key(&admin, &["ada", "--user", "ada"]).await;
+    let edited = |user: &CliUser, script: &str| {
+        user.clone().with("KUBE_EDITOR", &format!("sed -i {script}"))
+    };
+    let last = "no other access key with every permission";
+
+    // The administrator has the permissions by a group, and ada is another way in.
+    admin.ok(&["apply", "-f", &unbound]).await;
+    admin.ok(&["apply", "-f", &bound]).await;
+    edited(&admin, "'s/- ada/- bob/'").ok(&["edit", "team", "ops"]).await;
+    for short in ["2m", "23h"] {
+        let name = format!("short-{short}");
+        admin.ok(&["create", "accesskey", &name, "--ttl", short]).await;
+    }
+    let no_groups = edited(&admin, "'s/system:masters/other/'");
+    for (user, command) in [
+        (no_groups, &["edit", "user", "admin"][..]),
+        (edited(&admin, "'s/^spec:/spec:\\n  disabled: true/'"), &["edit", "accesskey", "admin"]),
+        (edited(&admin, "'s/^spec:/spec:\\n  scope: {}/'"), &["edit", "accesskey", "admin"]),
+        (admin.clone(), &["disable", "accesskey", "admin", "--yes"]),
+    ] {
+        // Only short keys and ada, who is not in the team any more, are left.
+        let said = user.fails(1, command).await;
+        assert!(said.contains(last) && said.contains("--force"), "{command:?}: {said}");
+    }
+    edited(&admin, "'s/- bob/- ada/'").ok(&["edit", "team", "ops"]).await;
+    ada.ok(&["delete", "user", "admin", "--yes"]).await;
+    for (user, command) in [
+        (edited(&ada, "'s/- ada/- bob/'"), &["edit", "team", "ops"][..]),
+        (edited(&ada, "s/team:ops/team:other/"), &["edit", "clusterrolebinding", "ops"]),
+        (ada.clone(), &["apply", "-f", &unbound]),
+        (ada.clone(), &["apply", "-f", &powerless]),
+        (ada.clone(), &["delete", "-f", &bound, "--yes"]),
+        (ada.clone(), &["delete", "clusterrolebinding", "ops", "--yes"]),
+        (ada.clone(), &["delete", "clusterrole", "all", "--yes"]),
+        (ada.clone(), &["delete", "clusterrole/all", "team/ops", "--yes"]),
+    ] {
+        let said = user.fails(1, command).await;
+        assert!(said.contains(last) && said.contains("--force"), "{command:?}: {said}");
+    }
+    // Other changes of the same objects need nothing.
+    ada.ok(&["apply", "-f", &bound, "-f", &role, "--force-conflicts"]).await;
+    ada.ok(&["delete", "clusterrole", "platform-viewer"]).await;
+    ada.ok(&["apply", "-f", &unbound, "--force"]).await;
+    ada.fails(1, &["get", "clusterroles"]).await;
+}

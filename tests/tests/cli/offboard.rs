@@ -1,6 +1,7 @@
 //! A user that leaves.
 
 use postern_tests::Server;
+use postern_tests::objects::{secret, secrets};
 use serde_json::{Value, json};
 
 use crate::cli::admin;
@@ -21,6 +22,15 @@ async fn a_user_leaves_and_a_team_owns_what_was_theirs() {
     ada.ok(&["set", "secret", "db.password", "hush"]).await;
     ada.ok(&["set", "secret", "db.password", "hush", "-n", "p-web"]).await;
     admin.ok(&["set", "secret", "other.password", "hush"]).await;
+
+    let deleted = admin.run(&["delete", "user", "ada", "--dry-run"]).await;
+    for wanted in [
+        "objects of the user ada that lose their owner: secrets: 2, projects: 1",
+        "clusterrolebinding/grant:platform-admin:user:ada",
+        "`postern offboard ada`",
+    ] {
+        assert!(deleted.err.contains(wanted), "{}", deleted.err);
+    }
 
     let offboard = ["offboard", "ada", "--transfer-to", "team/shop"];
     assert!(admin.fails(2, &offboard).await.contains("--yes"));
@@ -44,7 +54,7 @@ async fn a_user_leaves_and_a_team_owns_what_was_theirs() {
     ada.ok(&["whoami"]).await;
 
     let mut terminal = Terminal::start(&admin, &offboard);
-    terminal.shows("Move 3 owned objects to team/shop, and disable ada? [y/N] ").await;
+    terminal.shows("Disable ada, and move 3 owned objects to team/shop? [y/N] ").await;
     terminal.types("n\r");
     let (status, screen) = terminal.ended().await;
     assert_eq!(status.code(), Some(1), "{screen}");
@@ -121,9 +131,56 @@ async fn nothing_moves_if_one_object_cannot_or_if_some_are_unread() {
     for plural in ["sharedsecrets", "ownedaccesskeys", "workloadidentities"] {
         assert!(not_listed.contains(&json!(plural)), "{plan}");
     }
+    let said = bob.run(&["offboard", "ada", "--dry-run"]).await;
+    assert!(said.err.contains("has and owns nothing that you may read"), "{}", said.err);
     ada.ok(&["whoami"]).await;
-    bob.ok(&[&offboard[..], &["--partial"]].concat()).await;
+    // Without the right to read all keys, it is unknown whether ada is the last administrator.
+    bob.ok(&[&offboard[..], &["--partial", "--force"]].concat()).await;
     assert!(ada.fails(1, &["whoami"]).await.contains("disabled"));
     let owner = ["get", "secret/db", "-n", "default", "-o", "jsonpath={.spec.owner}"];
     assert_eq!(admin.ok(&owner).await, "{\"user\":\"ada\"}");
+}
+
+#[tokio::test]
+async fn nothing_stays_with_a_user_that_writes_meanwhile() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user", "ada"]).await;
+    admin.ok(&["create", "team", "shop"]).await;
+    let key = admin.ok(&["create", "accesskey", "ada", "--user", "ada"]).await;
+    let ada = server.client().with_token(key.trim());
+    let (started, has_started) = tokio::sync::oneshot::channel();
+    let writer = tokio::spawn(async move {
+        let (mut started, mut count) = (Some(started), 0);
+        loop {
+            let new = secret(&format!("s{count}"), "hush");
+            match ada.post(&secrets("default")).json(&new).send().await.status {
+                201 => count += 1,
+                401 => return count,
+                // A user may have 100 secrets, and the server may limit the rate.
+                _ => {}
+            }
+            if count == 5
+                && let Some(started) = started.take()
+            {
+                let _ = started.send(());
+            }
+        }
+    });
+    has_started.await.unwrap();
+    let output = admin.run(&["offboard", "ada", "--transfer-to", "team/shop", "--yes"]).await;
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert!(output.err.contains("user ada disabled"), "{}", output.err);
+    let count: usize = writer.await.unwrap();
+    let left = admin.ok(&["get", "secrets", "-n", "default", "-o", "json"]).await;
+    let left: Value = serde_json::from_str(&left).unwrap();
+    let items = left["items"].as_array().unwrap();
+    assert_eq!(items.len(), count);
+    for item in items {
+        assert_eq!(item["spec"]["owner"], json!({ "team": "shop" }), "{item}");
+    }
+    // The user that leaves moves nothing: it is disabled first.
+    admin.ok(&["enable", "user", "ada"]).await;
+    let own = ["offboard", "ada", "--transfer-to", "team/shop", "--yes", "--as", "ada"];
+    assert!(admin.fails(1, &own).await.contains("you are the user that leaves"));
 }

@@ -201,3 +201,79 @@ async fn bindings_of_two_namespaces_can_have_one_name() {
     let name = "rolebinding.rbac.authorization.k8s.io/grant:platform-viewer:user:ada";
     assert_eq!(names.lines().filter(|line| *line == name).count(), 2, "{names}");
 }
+
+#[tokio::test]
+async fn an_admin_of_a_project_grants_and_is_asked_before_the_own_role_ends() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    for user in ["ada", "bob"] {
+        admin.ok(&["create", "user", user]).await;
+    }
+    admin.ok(&["create", "project", "web", "--member", "user/ada:admin"]).await;
+    let key = admin.ok(&["create", "accesskey", "ada", "--user", "ada"]).await;
+    let ada = admin.clone().with("POSTERN_ACCESS_KEY", &key);
+    // ada is the last admin of the project, and asked about that for both commands.
+    for command in [
+        &["revoke", "admin", "--user", "ada", "--project", "web"][..],
+        &["remove", "member", "web", "--user", "ada"],
+    ] {
+        let said = ada.fails(2, command).await;
+        assert!(
+            said.contains("the last admin of the project web") && said.contains("--yes"),
+            "{said}"
+        );
+    }
+    // The administrator loses nothing.
+    let said = admin.run(&["revoke", "admin", "--user", "bob", "--project", "web"]).await;
+    assert!(!said.err.contains("last admin"), "{}", said.err);
+    // A user that the caller cannot see is left to the server, as for `add member`.
+    let (add, grant) = (
+        ada.run(&["add", "member", "web", "--user", "bob", "--role", "admin"]).await,
+        ada.run(&["grant", "admin", "--user", "bob", "--project", "web"]).await,
+    );
+    assert_eq!((add.code, grant.code), (0, 0), "{}{}", add.err, grant.err);
+    let said = ada.fails(2, &["revoke", "admin", "--user", "ada", "--project", "web"]).await;
+    assert!(said.contains("an admin of the project web by this membership alone"), "{said}");
+    ada.ok(&["revoke", "admin", "--user", "ada", "--project", "web", "--yes"]).await;
+}
+
+#[tokio::test]
+async fn a_user_without_rights_sees_the_own_permissions() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user", "ada"]).await;
+    let key = admin.ok(&["create", "accesskey", "ada", "--user", "ada"]).await;
+    let ada = admin.clone().with("POSTERN_ACCESS_KEY", &key);
+    for command in [&["roles"][..], &["roles", "--user", "ada"]] {
+        let listed = ada.run(command).await;
+        assert_eq!(listed.code, 0, "{}", listed.err);
+        assert!(listed.text().contains("selfsubjectaccessreviews"), "{}", listed.all_output());
+        assert!(listed.text().contains("sharedsecrets"), "{}", listed.all_output());
+    }
+}
+
+#[tokio::test]
+async fn bindings_have_names_that_are_no_domain_names() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user", "ada"]).await;
+    admin.ok(&["grant", "platform-viewer", "--user", "ada"]).await;
+    // Someone who may bind and holds less learns in several lines what is missing.
+    let role = admin.file(
+        "binder.yaml",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: { name: binder }\n\
+         rules: [{ apiGroups: [rbac.authorization.k8s.io], resources: [clusterrolebindings], verbs: [create, get, list] }]\n",
+    );
+    admin.ok(&["apply", "-f", &role]).await;
+    admin.ok(&["grant", "binder", "--user", "ada"]).await;
+    let key = admin.ok(&["create", "accesskey", "ada", "--user", "ada"]).await;
+    let ada = admin.clone().with("POSTERN_ACCESS_KEY", &key);
+    let said = ada.fails(1, &["grant", "platform-admin", "--user", "ada"]).await;
+    assert!(said.contains("not currently held") && !said.contains("\\n"), "{said}");
+    let name = "grant:platform-viewer:user:ada";
+    admin.ok(&["get", "clusterrolebinding", name]).await;
+    admin.ok(&["delete", "clusterrolebinding", name]).await;
+    admin.fails(1, &["get", "clusterrolebinding", name]).await;
+    admin.fails(1, &["delete", "clusterrolebinding", name]).await;
+    admin.fails(2, &["delete", "clusterrolebinding", "a/b"]).await;
+}

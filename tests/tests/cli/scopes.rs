@@ -77,6 +77,12 @@ async fn a_key_gives_access_to_what_its_flags_name() {
     assert_eq!(admin.ok(&ttl).await, "2592000");
     let output = admin.run(&["create", "accesskey", "of-none", "--secret", "shop/none"]).await;
     assert!(output.err.contains("there is no secret none in the namespace shop"), "{}", output.err);
+    let output = admin
+        .run(&["create", "accesskey", "absent", "--project", "nopr", "--cluster", "nocl"])
+        .await;
+    for wanted in ["there is no project nopr", "there is no cluster nocl"] {
+        assert!(output.err.contains(wanted), "{}", output.err);
+    }
 
     let file = admin.file("scope.yaml", "rules:\n- verbs: [get]\n  namespaces: [platform]\n");
     let (user, _) = with_key(&admin, "of-file", &["--scope-file", &file]).await;

@@ -6,7 +6,9 @@ use postern_client::{Collection, Representation};
 use postern_kinds::access::USE;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::rbac::Subject;
+use postern_kinds::reviews::self_subject_access_review::SelfSubjectAccessReview;
 use postern_kinds::reviews::subject_access_review::SubjectAccessReview;
+use postern_kinds::selves::Status;
 use postern_kinds::team::Team;
 use postern_kinds::user::User;
 use postern_kinds::{Info, Kind as _, Owner, Principal, Verb};
@@ -52,8 +54,8 @@ pub struct Access {
 
 /// A subject of the question.
 struct SubjectOfReview {
-    /// The fields of the review that name the subject.
-    review: Map<String, Value>,
+    /// The fields of the review that name the subject. The caller itself has none.
+    review: Option<Map<String, Value>>,
     /// The user or team whose roles and teams count.
     who: Option<Who>,
 }
@@ -63,8 +65,22 @@ struct Reached {
     info: &'static Info,
     namespace: Option<String>,
     name: String,
+    reasons: Vec<Reason>,
+}
+
+/// Verbs, and what gives them.
+#[derive(Debug, PartialEq, Eq)]
+struct Reason {
     verbs: Vec<&'static str>,
     why: String,
+}
+
+/// Adds a verb to those with the same reason.
+fn add_verb(reasons: &mut Vec<Reason>, verb: &'static str, why: String) {
+    match reasons.iter_mut().find(|reason| reason.why == why) {
+        Some(reason) => reason.verbs.push(verb),
+        None => reasons.push(Reason { verbs: vec![verb], why }),
+    }
 }
 
 impl Access {
@@ -73,7 +89,15 @@ impl Access {
         let (info, name) = self.subject()?;
         let mut session = Session::open(&self.connection, process)?;
         session.load_names().await?;
-        let subject = subject_of(&mut session, info, &name).await?;
+        let mut subject = subject_of(&mut session, info, &name).await?;
+        let asked = session.ask_self().await;
+        let (_, own) = asked.map_err(|error| session.explain(&error))?;
+        if is_caller(info, &name, &own) {
+            subject.review = None;
+            if own.access_key_scope.is_some() {
+                process.print_note("the scope of the access key that you use limits the answers");
+            }
+        }
         let rows = match &subject.who {
             Some(who) => roles::rows(&mut session, Some(who), process).await?.rows,
             None => Vec::new(),
@@ -145,7 +169,8 @@ async fn subject_of(
             Some(Owner::Subject(_)) | None => None,
         };
         let extra = json!({ KEY_EXTRA: [name] });
-        return Ok(SubjectOfReview { review: Map::from_iter([("extra".to_owned(), extra)]), who });
+        let review = Some(Map::from_iter([("extra".to_owned(), extra)]));
+        return Ok(SubjectOfReview { review, who });
     }
     let (user, who) = if info.kind == User::INFO.kind {
         let subject = session.fields::<User>(&object)?.spec.subject;
@@ -154,7 +179,7 @@ async fn subject_of(
     } else {
         (Principal::Team(name).group(), Who::Team(name.to_owned()))
     };
-    let review = Map::from_iter([("user".to_owned(), json!(user))]);
+    let review = Some(Map::from_iter([("user".to_owned(), json!(user))]));
     Ok(SubjectOfReview { review, who: Some(who) })
 }
 
@@ -197,8 +222,7 @@ async fn ask_about(
     name: String,
 ) -> Result<Option<Reached>, CliError> {
     let uses = kinds::is_target(info).then_some(USE);
-    let mut verbs = Vec::new();
-    let mut why = String::new();
+    let mut reasons = Vec::new();
     for verb in VERBS.map(Verb::as_str).into_iter().chain(uses) {
         let attributes = json!({
             "verb": verb,
@@ -207,17 +231,33 @@ async fn ask_about(
             "namespace": namespace.as_deref().unwrap_or_default(),
             "name": name,
         });
-        let mut spec = subject.review.clone();
-        spec.insert("resourceAttributes".to_owned(), attributes);
-        let (_, status) = ask::<SubjectAccessReview>(session, spec).await?;
-        if status.allowed {
-            if verbs.is_empty() {
-                status.reason.lines().next().unwrap_or_default().clone_into(&mut why);
+        let of_request = ("resourceAttributes".to_owned(), attributes);
+        let status = match subject.review.clone() {
+            Some(mut spec) => {
+                spec.extend([of_request]);
+                ask::<SubjectAccessReview>(session, spec).await?.1
             }
-            verbs.push(verb);
+            None => ask::<SelfSubjectAccessReview>(session, Map::from_iter([of_request])).await?.1,
+        };
+        if status.allowed {
+            let why = status.reason.lines().next().unwrap_or_default();
+            add_verb(&mut reasons, verb, why.to_owned());
         }
     }
-    Ok((!verbs.is_empty()).then_some(Reached { info, namespace, name, verbs, why }))
+    Ok((!reasons.is_empty()).then_some(Reached { info, namespace, name, reasons }))
+}
+
+/// Whether a user, team or access key is the caller.
+fn is_caller(info: &Info, name: &str, own: &Status) -> bool {
+    if info.kind == OwnedAccessKey::INFO.kind {
+        return own.access_key == name;
+    }
+    let (user, team) = (own.user.as_ref(), own.team.as_ref());
+    if info.kind == User::INFO.kind {
+        user.is_some_and(|user| user.name == name)
+    } else {
+        team.is_some_and(|team| team.name == name)
+    }
 }
 
 fn table(reached: &[Reached]) -> String {
@@ -225,12 +265,15 @@ fn table(reached: &[Reached]) -> String {
         return "no objects\n".to_owned();
     }
     let headings = ["KIND", "NAMESPACE", "NAME", "VERBS", "WHY"].map(str::to_owned).to_vec();
-    let row = |one: &Reached| {
+    let row = |one: &Reached, reason: &Reason| {
         let namespace = escape(one.namespace.as_deref().unwrap_or_default());
         let kind = kinds::name(one.info).to_owned();
-        vec![kind, namespace, escape(&one.name), one.verbs.join(","), escape(&in_words(&one.why))]
+        let why = escape(&in_words(&reason.why));
+        vec![kind, namespace, escape(&one.name), reason.verbs.join(","), why]
     };
-    output::table(headings, reached.iter().map(row).collect())
+    let rows =
+        reached.iter().flat_map(|one| one.reasons.iter().map(move |reason| row(one, reason)));
+    output::table(headings, rows.collect())
 }
 
 /// The reason of the server in fewer words. An access rule of the object is named by its subject.
@@ -251,14 +294,30 @@ fn as_json(one: &Reached) -> Value {
         "kind": one.info.kind,
         "namespace": one.namespace,
         "name": one.name,
-        "verbs": one.verbs,
-        "why": one.why,
+        "reasons": one
+            .reasons
+            .iter()
+            .map(|reason| json!({ "verbs": reason.verbs, "why": reason.why }))
+            .collect::<Vec<_>>(),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_verb_has_its_reason() {
+        let mut reasons = Vec::new();
+        for (verb, why) in [("get", "role"), ("use", "rule"), ("delete", "role")] {
+            add_verb(&mut reasons, verb, why.to_owned());
+        }
+        let reason = |verbs: &[&'static str], why: &str| Reason {
+            verbs: verbs.to_vec(),
+            why: why.to_owned(),
+        };
+        assert_eq!(reasons, [reason(&["get", "delete"], "role"), reason(&["use"], "rule")]);
+    }
 
     #[test]
     fn an_access_rule_is_named_by_its_subject() {

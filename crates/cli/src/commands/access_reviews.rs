@@ -294,7 +294,18 @@ pub(super) async fn ask<K: Kind>(
 /// Whether the caller can read every object of a kind. A list of a kind of the management API is never denied: it has
 /// only the objects that the caller can read.
 pub(super) async fn may_read_all(session: &mut Session, info: &Info) -> Result<bool, CliError> {
-    let attributes = json!({ "verb": "get", "group": info.version.group, "resource": info.plural });
+    may(session, Verb::Get.as_str(), info, "").await
+}
+
+/// Whether the caller has a verb on an object of a kind, or without a name on all.
+pub(super) async fn may(
+    session: &mut Session,
+    verb: &str,
+    info: &Info,
+    name: &str,
+) -> Result<bool, CliError> {
+    let (group, resource) = (info.version.group, info.plural);
+    let attributes = json!({ "verb": verb, "group": group, "resource": resource, "name": name });
     let spec = Map::from_iter([("resourceAttributes".to_owned(), attributes)]);
     Ok(ask::<SelfSubjectAccessReview>(session, spec).await?.1.allowed)
 }

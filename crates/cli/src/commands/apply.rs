@@ -1,12 +1,15 @@
 //! `postern apply -f`: server-side apply of objects from files.
 
 use clap::Args;
-use postern_client::{ApplyOptions, Error};
+use postern_client::{ApplyOptions, Collection, Error};
 use postern_kinds::Verb;
 use postern_meta::object::Object;
 use postern_meta::status::Reason;
+use serde_json::Value;
 
 use super::create::check_credentials;
+use super::lockout::{self, ForceFlag};
+use super::ways_in;
 use crate::batch::Failure;
 use crate::error::CliError;
 use crate::flags::{CollectionFlags, ObjectFormat};
@@ -54,6 +57,9 @@ pub struct Apply {
     output: Option<ObjectFormat>,
 
     #[command(flatten)]
+    force: ForceFlag,
+
+    #[command(flatten)]
     collection: CollectionFlags,
 }
 
@@ -68,11 +74,60 @@ impl Apply {
         let mut separator = "";
         manifest_files::each(&manifests, process, async |manifest| {
             let of = manifest.collection(&namespace);
-            let applied = session.client.apply(of, &manifest.object, self.options()).await;
+            self.check(&mut session, of, &manifest.object, process).await?;
+            let mut applied = session.client.apply(of, &manifest.object, self.options()).await;
+            if applied.as_ref().is_err_and(|error| is_missing(error, of)) {
+                applied = self.create(&mut session, of, &manifest.object).await;
+            }
             let object = applied.map_err(|error| Failure::of(&error, explain(&session, &error)))?;
             self.print(manifest, object, &mut separator, process).map_err(Failure::All)
         })
         .await
+    }
+
+    /// Creates an object that does not exist. An apply of it is 404 for a caller that may create objects, and may change
+    /// only its own ones.
+    async fn create(
+        &self,
+        session: &mut Session,
+        of: Collection<'_>,
+        object: &Object,
+    ) -> Result<Object, Error> {
+        if self.is_dry_run() {
+            return session.client.create_dry_run(of, object).await;
+        }
+        session.client.create(of, object).await
+    }
+
+    /// Checks that a way in is left after the object is applied. An object that the server refuses needs no check.
+    async fn check(
+        &self,
+        session: &mut Session,
+        of: Collection<'_>,
+        object: &Object,
+        process: &Process,
+    ) -> Result<(), Failure> {
+        let name = &object.metadata.name;
+        if self.is_dry_run() || name.is_empty() || !ways_in::decides(of.info()) {
+            return Ok(());
+        }
+        let before = match session.client.get(of, name).await {
+            Ok(before) => before.into_value(),
+            Err(error) if error.reason() == Some(Reason::NotFound) => return Ok(()),
+            Err(error) if error.reason() == Some(Reason::Forbidden) => Value::Null,
+            Err(error) => return Err(Failure::of(&error, session.explain(&error))),
+        };
+        let dry_run = ApplyOptions { dry_run: true, ..self.options() };
+        match session.client.apply(of, object, dry_run).await {
+            Ok(after) => {
+                let after = after.into_value();
+                let checked =
+                    lockout::check_write(session, of.info(), &before, &after, self.force, process);
+                checked.await.map_err(Failure::One)
+            }
+            Err(error) if error.status().is_some() => Ok(()),
+            Err(error) => Err(Failure::of(&error, session.explain(&error))),
+        }
     }
 
     fn is_dry_run(&self) -> bool {
@@ -118,6 +173,13 @@ fn explain(session: &Session, error: &Error) -> CliError {
             .hint("--force-conflicts takes the fields; or remove them from the file"),
         error => session.explain(error),
     }
+}
+
+/// Whether the object itself does not exist, and not its namespace.
+fn is_missing(error: &Error, of: Collection<'_>) -> bool {
+    let details = error.status().and_then(|status| status.details.as_ref());
+    error.reason() == Some(Reason::NotFound)
+        && details.is_some_and(|details| details.kind == of.info().plural)
 }
 
 /// Whether other field managers own fields that were to be changed.

@@ -8,11 +8,12 @@ use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::shared_secret::SharedSecret;
 use postern_kinds::team::Team;
 use postern_kinds::user::User;
-use postern_kinds::{Info, Kind as _, Verb};
+use postern_kinds::{Info, Kind as _, MANAGEMENT_V1, Verb};
 use postern_meta::status::Reason;
 
 use super::by_kind::{ByKind, KindArgs, OfKind};
 use super::lockout::{self, Ending, LockoutFlags, Named};
+use super::offboard;
 use super::secrets::LocationFlags;
 use crate::batch::{self, Failure};
 use crate::error::CliError;
@@ -22,6 +23,7 @@ use crate::flags::{
 use crate::manifest_files::{self, FileFlags};
 use crate::process::Process;
 use crate::resources::{self, KindParser, Wanted};
+use crate::role_bindings::Who;
 use crate::session::Session;
 use crate::{kinds, output, parse};
 
@@ -271,6 +273,14 @@ impl DeleteFlags {
         process: &Process,
     ) -> Result<(), CliError> {
         let ending = Ending::Delete(self.dry_run.dry_run);
+        for (info, name) in objects.iter().filter(|(info, _)| info.version == MANAGEMENT_V1) {
+            let who = match info.kind {
+                kind if kind == User::INFO.kind => Who::User(name.clone()),
+                kind if kind == Team::INFO.kind => Who::Team(name.clone()),
+                _ => continue,
+            };
+            offboard::print_left_behind(session, &who, process).await?;
+        }
         lockout::check(session, objects, ending, self.lockout, process).await
     }
 

@@ -10,6 +10,7 @@ use postern_meta::status::Reason;
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
+use super::lockout::{self, ForceFlag};
 use crate::editor::EditedFile;
 use crate::error::CliError;
 use crate::flags::{CollectionFlags, ObjectFormat};
@@ -39,6 +40,9 @@ pub struct Edit {
     output: Option<ObjectFormat>,
 
     #[command(flatten)]
+    force: ForceFlag,
+
+    #[command(flatten)]
     collection: CollectionFlags,
 }
 
@@ -64,7 +68,7 @@ impl Edit {
         for Wanted { info, name } in wanted {
             let of = Collection::new(info, Some(&namespace));
             let name = name.unwrap_or_default();
-            let Some(object) = edit(&mut session, of, &name, process).await? else {
+            let Some(object) = edit(&mut session, of, &name, self.force, process).await? else {
                 process.print_status("nothing was changed");
                 continue;
             };
@@ -80,12 +84,13 @@ async fn edit(
     session: &mut Session,
     of: Collection<'_>,
     name: &str,
+    force: ForceFlag,
     process: &Process,
 ) -> Result<Option<Object>, CliError> {
     let original = session.client.get_as(of, name, Representation::Whole).await;
     let original = without_managed_fields(session.answer(of, name, original).await?);
     let mut file = EditedFile::create(process)?;
-    match edit_file(session, of, &original, &mut file, process).await {
+    match edit_file(session, of, &original, &mut file, force, process).await {
         Ok(edited) => {
             file.remove()?;
             Ok(edited)
@@ -106,6 +111,7 @@ async fn edit_file(
     of: Collection<'_>,
     original: &Value,
     file: &mut EditedFile,
+    force: ForceFlag,
     process: &Process,
 ) -> Result<Option<Object>, CliError> {
     let mut body = Zeroizing::new(encode_yaml(original));
@@ -123,7 +129,7 @@ async fn edit_file(
         // Errors name the lines of the file as it is opened again: below the comments and the reason, which is one line.
         let above = header(Some("reason")).lines().count();
         let numbered = Zeroizing::new("\n".repeat(above) + &edited);
-        let round = take(session, of, original, numbered.as_bytes()).await?;
+        let round = take(session, of, original, numbered.as_bytes(), force, process).await?;
         match round {
             Round::Written(object) => return Ok(Some(*object)),
             Round::Unchanged => return Ok(None),
@@ -143,6 +149,8 @@ async fn take(
     of: Collection<'_>,
     original: &Value,
     edited: &[u8],
+    force: ForceFlag,
+    process: &Process,
 ) -> Result<Round, CliError> {
     let edited = match value_of(edited) {
         Ok(edited) if edited.is_object() => edited,
@@ -156,6 +164,7 @@ async fn take(
         }
     }
     let Some(mut patch) = merge_patch(original, &edited) else { return Ok(Round::Unchanged) };
+    lockout::check_write(session, of.info(), original, &edited, force, process).await?;
     // The version protects the writes of other clients, because lists are replaced as a whole.
     let version = &original["metadata"]["resourceVersion"];
     match patch.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -4,13 +4,15 @@ use clap::Args;
 use postern_client::{Collection, Representation};
 use postern_kinds::cluster_role::ClusterRole;
 use postern_kinds::cluster_role_binding::ClusterRoleBinding;
+use postern_kinds::project::Member;
 use postern_kinds::rbac::{RBAC_GROUP, RBAC_V1, RoleRef, Subject};
 use postern_kinds::role::Role;
-use postern_kinds::{Info, Kind as _};
+use postern_kinds::{Info, Kind as _, Verb};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::Reason;
 use serde_json::{Map, Value, json};
 
+use super::access_reviews::may;
 use super::lockout::{self, LockoutFlags, Revocation};
 use super::projects;
 use crate::error::CliError;
@@ -206,7 +208,7 @@ impl Grant {
         let mut session = Session::open(&flags.connection, process)?;
         session.load_names().await?;
         let (who, location) = (flags.who.who(), flags.location());
-        who.check(&mut session, who.flag()).await?;
+        // Whom a member of the project may name is left to the server: the caller need not see the user.
         if let Some(project) = &flags.project {
             let member = projects::member_of(&who, &flags.member_role()?);
             let is_new =
@@ -217,12 +219,22 @@ impl Grant {
                 Ok(())
             };
         }
+        who.check(&mut session, who.flag()).await?;
         let role = flags.role.find(&mut session, &location).await?;
         match give(&mut session, &role, &who, &location, process).await? {
             Some(name) => flags.print_name(location.binding_info(), &name, process),
             None => Ok(()),
         }
     }
+}
+
+/// Checks that the caller may bind roles at all, before something else is created.
+pub(super) async fn check_may_bind(session: &mut Session, flag: &str) -> Result<(), CliError> {
+    if may(session, Verb::Create.as_str(), &ClusterRoleBinding::INFO, "").await? {
+        return Ok(());
+    }
+    let text = format!("{flag}: you may not create clusterrolebindings");
+    Err(CliError::new(text).hint("nothing was done"))
 }
 
 /// Gives a role by a binding, and returns its name; `None` if a binding of the user or team gives it already.
@@ -328,6 +340,12 @@ impl Revoke {
             let cluster_role = flags.member_role()?;
             roles = vec![role_ref(&ClusterRole::INFO, &cluster_role)];
             let member = projects::member_of(&who, &cluster_role);
+            let is_leaver = |one: &Member| {
+                (&one.kind, &one.name, &one.cluster_role)
+                    == (&member.kind, &member.name, &member.cluster_role)
+            };
+            projects::check_leaving(&mut session, project, is_leaver, self.lockout.yes, process)
+                .await?;
             if projects::remove_role(&mut session, project, &member, process).await? {
                 flags.print_name(&postern_kinds::project::Project::INFO, project, process)?;
                 has_changed = true;
@@ -353,8 +371,8 @@ impl Revoke {
         }
         if location == Location::Everywhere && !found.is_empty() {
             let names: Vec<&str> = found.iter().map(|binding| binding.name.as_str()).collect();
-            let (who, role) = (&holder.who, flags.role.name.as_str());
-            let revocation = Revocation { who, role, bindings: &names };
+            let (identities, role) = (&holder.identities, flags.role.name.as_str());
+            let revocation = Revocation { identities, role, bindings: &names };
             lockout::check_revocation(&mut session, &revocation, self.lockout, process).await?;
         }
         for binding in found {
@@ -510,7 +528,7 @@ async fn remove(
 
 /// What is left of the subjects of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
+pub(super) enum Left {
     /// The same subjects: none was removed.
     Same,
     /// Other subjects.
@@ -520,7 +538,7 @@ enum Left {
 }
 
 /// Removes the user or team itself from the subjects.
-fn remove_subjects(fields: &mut Map<String, Value>, identities: &Identities) -> Left {
+pub(super) fn remove_subjects(fields: &mut Map<String, Value>, identities: &Identities) -> Left {
     let Some(Value::Array(subjects)) = fields.get_mut("subjects") else { return Left::Same };
     let before = subjects.len();
     subjects.retain(|one| {

@@ -24,8 +24,20 @@ use crate::session::Session;
 #[derive(Args, Debug)]
 pub(crate) struct Validity {
     /// How long the login link is valid, at most 72h [default: 24h]
-    #[arg(long, value_name = "DURATION", value_parser = parse::token_ttl)]
+    #[arg(long, value_name = "DURATION", value_parser = validity)]
     valid_for: Option<i64>,
+}
+
+/// The longest validity of a link, in seconds.
+const VALID_MAX_SECONDS: i64 = 72 * 60 * 60;
+
+/// Parses how long a link is valid, in seconds.
+fn validity(text: &str) -> Result<i64, String> {
+    let seconds = parse::token_ttl(text)?;
+    if seconds > VALID_MAX_SECONDS {
+        return Err("a login link is valid for at most 72h".to_owned());
+    }
+    Ok(seconds)
 }
 
 /// The arguments of `postern invite`.

@@ -1,31 +1,43 @@
-//! What stops before a command deletes or disables access keys, users or teams: how many keys and sessions, the
-//! caller's own access, and the last access with every permission. The server deletes all of them as before: these
-//! checks are of this command line, and see only what the caller can read.
-
-use std::collections::BTreeSet;
+//! What stops before a command takes access: how many keys and sessions, the caller's own access, and the last access key
+//! with every permission. Every command that writes a kind of `ways_in.rs` calls it. The server does all of it as before:
+//! these checks are of this command line.
 
 use clap::Args;
-use postern_client::Collection;
+use postern_client::{Collection, Representation};
+use postern_kinds::cluster_role::ClusterRole;
+use postern_kinds::cluster_role_binding::ClusterRoleBinding;
 use postern_kinds::connector::Connector;
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::rbac::ALL;
-use postern_kinds::reviews::resource_access_review::{AllowedSubject, ResourceAccessReview};
+use postern_kinds::rbac::{ALL, Subject};
+use postern_kinds::reviews::self_subject_access_review::SelfSubjectAccessReview;
+use postern_kinds::reviews::subject_access_review::SubjectAccessReview;
 use postern_kinds::selves::Status;
 use postern_kinds::team::Team;
 use postern_kinds::user::User;
 use postern_kinds::workload_identity::WorkloadIdentity;
 use postern_kinds::{Info, Kind as _, MANAGEMENT_V1, Owner, Principal};
-use serde_json::{Map, json};
+use postern_meta::object::Object;
+use serde_json::{Map, Value, json};
 
-use super::access_reviews::{may_read_all, review_of};
+use super::access_reviews::{KEY_EXTRA, ask, may_read_all, review_of};
+use super::ways_in::{self, Change, Effect, World, is_kind};
 use crate::error::CliError;
 use crate::flags::DryRun;
-use crate::key_list::{self, ListedKey, counted, with_dependents};
+use crate::key_list::{ListedKey, counted, with_dependents};
 use crate::kinds;
 use crate::output::escape;
 use crate::process::Process;
-use crate::role_bindings::Who;
+use crate::role_bindings::{Binding, GROUP_SUBJECT, Identities, Who};
 use crate::session::Session;
+
+/// The flag of commands that can end the last access.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct ForceFlag {
+    /// Also end the last access key with every permission. Only `postern admin reset-key` on the machine of the
+    /// server restores it
+    #[arg(long)]
+    force: bool,
+}
 
 /// The flags of commands that can end the access of the caller.
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -34,10 +46,8 @@ pub(crate) struct LockoutFlags {
     #[arg(short, long)]
     pub(super) yes: bool,
 
-    /// Also end the last access key with every permission. Only `postern admin reset-key` on the machine of the
-    /// server restores it
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    force: ForceFlag,
 }
 
 /// An object, by its kind and name.
@@ -69,6 +79,13 @@ impl Ending {
             Self::Revoke => false,
         }
     }
+
+    fn effect(self) -> Effect {
+        match self {
+            Self::Delete(_) => Effect::Delete,
+            Self::Disable(_) | Self::Revoke => Effect::Disable,
+        }
+    }
 }
 
 /// Prints which keys and sessions stop. If the access of the caller ends, it asks for the name of the object. The end
@@ -80,101 +97,367 @@ pub(crate) async fn check(
     flags: LockoutFlags,
     process: &Process,
 ) -> Result<(), CliError> {
-    let objects: Vec<&Named> = objects.iter().filter(|(info, _)| ends_access(info)).collect();
-    if objects.is_empty() {
-        return Ok(());
+    let change =
+        |(info, name): &Named| Change { info, name: name.clone(), effect: ending.effect() };
+    let changes = objects.iter().map(change).collect();
+    let Some(view) = View::load(session, changes, process).await? else { return Ok(()) };
+    let named = |change: &Change| (change.info, change.name.clone());
+    let objects: Vec<Named> =
+        view.changes.iter().filter(|change| ends_access(change.info)).map(named).collect();
+    if !objects.is_empty() && view.is_unread(&OwnedAccessKey::INFO) {
+        process.print_note("you may not read all access keys: the numbers are incomplete");
     }
-    let asked = session.ask_self().await;
-    let (_, mut own) = asked.map_err(|error| session.explain(&error))?;
-    let keys = key_list::list(session, process).await?;
-    let is_impersonating = session.client.impersonation().is_some();
-    if is_impersonating && keys.iter().all(|key| key.name != own.access_key) {
-        // The impersonated user cannot end the key of the caller.
-        own.access_key.clear();
-    }
-    if !may_read_all(session, &OwnedAccessKey::INFO).await? {
-        process.print_note(
-            "you may not read all access keys: the numbers and the check of the last access are incomplete",
-        );
-    }
-    print_counts(&objects, &keys, process);
-    let ended = with_dependents(&keys, |key| objects.iter().any(|object| names(object, key)));
-    let own_ends = own_end(&objects, &ended, &own);
-    let last = last_access(session, &objects, &keys, &own, process).await?;
+    print_counts(&objects, &view.keys, process);
+    let ended = with_dependents(&view.keys, |key| objects.iter().any(|object| names(object, key)));
+    let own_ends = own_end(&objects, &ended, &view.own);
+    let last = view.danger(session).await?;
+    let own_ends = own_ends.or_else(|| {
+        let name = view.changes.first().map(|change| change.name.clone());
+        let less = "the access key that you use loses every permission";
+        name.filter(|_| view.lessens_own()).map(|name| (name, less.to_owned()))
+    });
     if let Some((_, what)) = &own_ends {
         process.print_warning(what);
     }
-    check_last(last, ending, flags, process)?;
-    match own_ends.map(|(name, _)| name).or(last.map(|_| objects[0].1.clone())) {
+    let is_last = last.is_some();
+    refuse(last, flags.force, ending.is_dry_run(), process)?;
+    let first = || view.changes.first().filter(|_| is_last).map(|change| change.name.clone());
+    match own_ends.map(|(name, _)| name).or_else(first) {
         Some(name) if !flags.yes && !ending.is_dry_run() => confirm_name(&name, ending, process),
         _ => Ok(()),
     }
 }
 
-/// The error for the end of the last access with every permission; with `--force` or without a change, a warning.
-fn check_last(
-    last: Option<&'static str>,
-    ending: Ending,
-    flags: LockoutFlags,
+/// Checks an object before it is replaced by another one. Without a difference that matters, there is no request.
+pub(crate) async fn check_write(
+    session: &mut Session,
+    info: &'static Info,
+    before: &Value,
+    after: &Value,
+    force: ForceFlag,
     process: &Process,
 ) -> Result<(), CliError> {
-    let Some(what) = last else { return Ok(()) };
-    if flags.force || ending.is_dry_run() {
-        process.print_warning(what);
+    if !ways_in::differs(info, before, after) {
         return Ok(());
     }
-    Err(CliError::new(what)
-        .hint("nothing was done; create another access key first: `postern create accesskey`")
-        .hint(
-            "--force ends it; then only `postern admin reset-key` on the machine of the server gives access",
-        ))
+    let wrong = |_| CliError::new("the object has no valid metadata");
+    let after = Object::from_value(after.clone()).map_err(wrong)?;
+    let name = after.metadata.name.clone();
+    let change = Change { info, name, effect: Effect::Write(Box::new(after)) };
+    let Some(view) = View::load(session, vec![change], process).await? else { return Ok(()) };
+    let danger = view.danger(session).await?;
+    refuse(danger, force, false, process)
 }
 
 /// A role that a user or team loses everywhere.
 pub(super) struct Revocation<'a> {
-    /// The user or team.
-    pub(super) who: &'a Who,
+    /// The names by which bindings name the user or team.
+    pub(super) identities: &'a Identities,
     /// The name of the role.
     pub(super) role: &'a str,
     /// The names of the ClusterRoleBindings that give it.
     pub(super) bindings: &'a [&'a str],
 }
 
-/// Checks the loss of a role as [`check`] does the end of an object. It asks only about the caller's own user and teams,
-/// if every permission of the caller is by the role.
+/// Checks the loss of a role as [`check`] does the end of an object.
 pub(super) async fn check_revocation(
     session: &mut Session,
     revocation: &Revocation<'_>,
     flags: LockoutFlags,
     process: &Process,
 ) -> Result<(), CliError> {
-    let asked = session.ask_self().await;
-    let (_, own) = asked.map_err(|error| session.explain(&error))?;
-    if !is_own(revocation.who, &own) {
-        return Ok(());
-    }
-    let Some(subjects) = holders_of_everything(session).await? else { return Ok(()) };
-    let has_everything = subjects_of("AccessKey", &subjects).any(|key| key == own.access_key);
-    let loss = Loss { teams: Vec::new(), subjects: revocation.subjects_left(&subjects) };
-    if !has_everything || loss.subjects == subjects {
-        return Ok(());
-    }
-    let keys = key_list::list(session, process).await?;
-    let own_key = keys.iter().find(|key| key.name == own.access_key);
-    if let Some(key) = own_key
-        && loss.keeps(session, key).await?
-    {
-        return Ok(());
-    }
+    let change = |name: &&str| Change {
+        info: &ClusterRoleBinding::INFO,
+        name: (*name).to_owned(),
+        effect: Effect::Unbind(revocation.identities.clone()),
+    };
+    let changes = revocation.bindings.iter().map(change).collect();
+    let Some(view) = View::load(session, changes, process).await? else { return Ok(()) };
+    let danger = view.danger(session).await?;
+    let is_last = danger.is_some();
     let role = revocation.role;
-    process.print_warning(&format!(
-        "you have every permission by the role {}: without it, your access key has less",
-        escape(role)
-    ));
-    let ending = Ending::Revoke;
-    let is_last = is_last(session, &keys, &subjects, &BTreeSet::new(), Some(&loss)).await?;
-    check_last(is_last.then_some(LAST_ACCESS), ending, flags, process)?;
-    if flags.yes { Ok(()) } else { confirm_name(role, ending, process) }
+    let is_own = view.lessens_own();
+    if is_own {
+        process.print_warning(&format!(
+            "you have every permission by the role {}: without it, your access key has less",
+            escape(role)
+        ));
+    }
+    refuse(danger, flags.force, false, process)?;
+    if flags.yes || !is_own && !is_last {
+        return Ok(());
+    }
+    confirm_name(role, Ending::Revoke, process)
+}
+
+/// Why a change may leave no access key with every permission.
+enum Danger {
+    /// None is left.
+    Last,
+    /// It is unknown: the caller may not read all objects of these kinds.
+    Unknown(Vec<&'static str>),
+}
+
+/// The error for the end of the last access with every permission; with `--force` or without a change, a warning.
+fn refuse(
+    danger: Option<Danger>,
+    force: ForceFlag,
+    is_dry_run: bool,
+    process: &Process,
+) -> Result<(), CliError> {
+    let Some(danger) = danger else { return Ok(()) };
+    let what = match &danger {
+        Danger::Last => "no other access key with every permission would be left".to_owned(),
+        Danger::Unknown(plurals) => format!(
+            "it is unknown whether another access key with every permission would be left: you may not read all {}",
+            plurals.join(", ")
+        ),
+    };
+    if force.force || is_dry_run {
+        process.print_warning(&what);
+        return Ok(());
+    }
+    let error = CliError::new(what);
+    Err(match danger {
+        Danger::Last => error
+            .hint(
+                "nothing was done; create another access key first, without a scope and valid for at least 24h: `postern \
+                 create accesskey`",
+            )
+            .hint(
+                "--force ends it; then only `postern admin reset-key` on the machine of the server gives access",
+            ),
+        Danger::Unknown(_) => error
+            .hint("nothing was done; ask an administrator, who may read them, to do it")
+            .hint("--force does it without this check"),
+    })
+}
+
+/// What the caller can see of the ways in, and what is to change.
+struct View {
+    world: World,
+    keys: Vec<ListedKey>,
+    changes: Vec<Change>,
+    outcome: ways_in::Outcome,
+    own: Status,
+    /// Whether the caller has every permission.
+    has_everything: bool,
+    /// The kinds of which the caller may not read all objects.
+    unread: Vec<&'static Info>,
+}
+
+impl View {
+    /// Reads the objects that decide; `None` if no change can matter.
+    async fn load(
+        session: &mut Session,
+        changes: Vec<Change>,
+        process: &Process,
+    ) -> Result<Option<Self>, CliError> {
+        let mut matter = Vec::new();
+        for change in changes {
+            if may_matter(session, &change).await? {
+                matter.push(change);
+            }
+        }
+        if matter.is_empty() {
+            return Ok(None);
+        }
+        let asked = session.ask_self().await;
+        let (_, mut own) = asked.map_err(|error| session.explain(&error))?;
+        let has_everything = has_everything(session).await?;
+        let (mut world, mut unread) = (World::new(process.now_unix_seconds()), Vec::new());
+        for info in ways_in::kinds() {
+            let of = Collection::new(info, None);
+            let listed = session.client.list(of, Representation::Whole).await;
+            let Some(mut list) = session.readable(listed)? else {
+                unread.push(info);
+                continue;
+            };
+            let items = list["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+            for object in items.into_iter().filter_map(|item| Object::from_value(item).ok()) {
+                world.insert(info, object);
+            }
+            // A list of a kind of the management API has only the objects that the caller can read.
+            if !has_everything && !may_read_all(session, info).await? {
+                unread.push(info);
+            }
+        }
+        let keys = world.keys();
+        let is_impersonating = session.client.impersonation().is_some();
+        if is_impersonating && keys.iter().all(|key| key.name != own.access_key) {
+            // The impersonated user cannot end the key of the caller.
+            own.access_key.clear();
+        }
+        let outcome = world.outcome(&matter);
+        Ok(Some(Self { world, keys, changes: matter, outcome, own, has_everything, unread }))
+    }
+
+    fn is_unread(&self, info: &Info) -> bool {
+        self.unread.iter().any(|unread| is_kind(unread, info))
+    }
+
+    /// Whether the caller's own key keeps to exist, and loses every permission.
+    fn lessens_own(&self) -> bool {
+        self.outcome.lost.contains(&self.own.access_key)
+    }
+
+    /// What the changes may do to the last way in; `None` if another one is left, or if they take none.
+    async fn danger(&self, session: &mut Session) -> Result<Option<Danger>, CliError> {
+        if self.outcome.is_any_left {
+            return Ok(None);
+        }
+        if self.unread.is_empty() {
+            return Ok((!self.outcome.lost.is_empty()).then_some(Danger::Last));
+        }
+        for change in &self.changes {
+            if self.may_take_a_way_in(session, change).await? {
+                let plurals = self.unread.iter().map(|info| info.plural).collect();
+                return Ok(Some(Danger::Unknown(plurals)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a change can take every permission from a key that the caller may be unable to read. Unknown is yes.
+    async fn may_take_a_way_in(
+        &self,
+        session: &mut Session,
+        Change { info, name, effect }: &Change,
+    ) -> Result<bool, CliError> {
+        if is_kind(info, &OwnedAccessKey::INFO) {
+            return self.may_be_a_way_in(session, name).await;
+        }
+        if is_kind(info, &User::INFO) {
+            return self.may_have_everything(session, &Who::User(name.clone())).await;
+        }
+        if is_kind(info, &Team::INFO) {
+            return self.may_have_everything(session, &Who::Team(name.clone())).await;
+        }
+        if is_kind(info, &ClusterRoleBinding::INFO) {
+            let of = Collection::of::<ClusterRoleBinding>(None);
+            let read = session.client.get(of, name).await;
+            let object = session.readable(read)?;
+            let Some(binding) = object.and_then(|object| Binding::of(&object.into_value())) else {
+                return Ok(true);
+            };
+            let is_lost = |subject: &&Subject| match effect {
+                Effect::Unbind(identities) => identities.is_direct(subject),
+                _ => true,
+            };
+            for subject in binding.subjects.iter().filter(is_lost) {
+                let may_give = match who_of(subject) {
+                    Some(who) => self.may_have_everything(session, &who).await?,
+                    None if subject.kind == GROUP_SUBJECT => {
+                        review(session, json!({ "groups": [subject.name] })).await?
+                    }
+                    None => review(session, json!({ "user": subject.name })).await?,
+                };
+                if may_give {
+                    return Ok(true);
+                }
+            }
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Whether the key of a name can have every permission.
+    async fn may_be_a_way_in(&self, session: &mut Session, name: &str) -> Result<bool, CliError> {
+        let key = self.keys.iter().find(|key| key.name == name);
+        if key.is_some_and(|key| key.is_scoped) {
+            return Ok(false);
+        }
+        if name == self.own.access_key && self.own.access_key_scope.is_none() {
+            return Ok(self.has_everything);
+        }
+        let who = match key.filter(|key| key.groups.is_empty()).and_then(|key| key.owner.as_ref()) {
+            Some(Owner::User(user)) => Who::User(user.clone()),
+            Some(Owner::Team(team)) => Who::Team(team.clone()),
+            _ => return review(session, json!({ "extra": { KEY_EXTRA: [name] } })).await,
+        };
+        self.may_have_everything(session, &who).await
+    }
+
+    /// Whether a user or team can have every permission.
+    async fn may_have_everything(
+        &self,
+        session: &mut Session,
+        who: &Who,
+    ) -> Result<bool, CliError> {
+        if self.unread.iter().all(|info| is_kind(info, &OwnedAccessKey::INFO)) {
+            return Ok(self.world.has_everything(who));
+        }
+        if self.own.access_key_scope.is_none() && is_own(who, &self.own) {
+            return Ok(self.has_everything);
+        }
+        let object = self.world.get(who.info(), who.name());
+        let subject = object.and_then(|object| object.fields.get("spec")?["subject"].as_str());
+        let user = match who {
+            Who::User(name) => subject.filter(|text| !text.is_empty()).unwrap_or(name).to_owned(),
+            Who::Team(_) => who.principal().group(),
+        };
+        review(session, json!({ "user": user })).await
+    }
+}
+
+/// Whether a change can matter for the ways in, by the object alone. A role that does not give every permission does not,
+/// nor does its binding.
+async fn may_matter(session: &mut Session, change: &Change) -> Result<bool, CliError> {
+    let Change { info, name, .. } = change;
+    if !ways_in::decides_if_deleted(info) {
+        return Ok(false);
+    }
+    let mut role = name.clone();
+    if is_kind(info, &ClusterRoleBinding::INFO) {
+        let read = session.client.get(Collection::new(info, None), name).await;
+        let object = session.readable(read)?;
+        let Some(binding) = object.and_then(|object| Binding::of(&object.into_value())) else {
+            return Ok(true);
+        };
+        role = binding.role.name;
+    } else if !is_kind(info, &ClusterRole::INFO) {
+        return Ok(true);
+    }
+    let read = session.client.get(Collection::of::<ClusterRole>(None), &role).await;
+    Ok(session.readable(read)?.is_none_or(|role| ways_in::has_rule_for_everything(&role)))
+}
+
+/// Whether the caller has every permission.
+pub(super) async fn has_everything(session: &mut Session) -> Result<bool, CliError> {
+    let spec = fields_of(json!({ "resourceAttributes": everything() }));
+    Ok(ask::<SelfSubjectAccessReview>(session, spec).await?.1.allowed)
+}
+
+/// The request that only a caller with every permission may make.
+fn everything() -> Value {
+    json!({ "verb": ALL, "group": ALL, "resource": ALL })
+}
+
+fn fields_of(spec: Value) -> Map<String, Value> {
+    match spec {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+/// Whether a subject has every permission, as the server decides. If the caller may not ask, the answer is yes.
+async fn review(session: &mut Session, subject: Value) -> Result<bool, CliError> {
+    let mut spec = fields_of(subject);
+    spec.insert("resourceAttributes".to_owned(), everything());
+    let of = Collection::of::<SubjectAccessReview>(None);
+    let answer = session.client.create(of, &review_of::<SubjectAccessReview>(spec)).await;
+    let Some(answer) = session.readable(answer)? else { return Ok(true) };
+    Ok(session.fields::<SubjectAccessReview>(&answer)?.status.allowed)
+}
+
+/// The user or team that a subject is. A binding may be for the one of a uid, whom only the name of the object finds.
+fn who_of(subject: &Subject) -> Option<Who> {
+    if subject.kind != GROUP_SUBJECT {
+        return None;
+    }
+    let user = subject.name.strip_prefix("platform:user:").filter(|user| *user != ALL);
+    let team = subject.name.strip_prefix("platform:team:");
+    user.map(|name| Who::User(name.to_owned())).or(team.map(|name| Who::Team(name.to_owned())))
 }
 
 /// Whether the caller is this user, or in this team.
@@ -188,26 +471,8 @@ fn is_own(who: &Who, own: &Status) -> bool {
     }
 }
 
-impl Revocation<'_> {
-    /// The subjects that still have the permission without the bindings.
-    fn subjects_left(&self, subjects: &[AllowedSubject]) -> Vec<AllowedSubject> {
-        let is_who = |subject: &AllowedSubject| {
-            subject.kind == self.who.info().kind && subject.name == self.who.name()
-        };
-        let is_by = |source: &String| {
-            self.bindings
-                .iter()
-                .any(|name| source.starts_with(&format!("ClusterRoleBinding \"{name}\" ")))
-        };
-        let is_left = |subject: &&AllowedSubject| {
-            !is_who(subject) || subject.via.is_empty() || !subject.via.iter().all(is_by)
-        };
-        subjects.iter().filter(is_left).cloned().collect()
-    }
-}
-
 /// Asks for the name of the object.
-fn confirm_name(name: &str, ending: Ending, process: &Process) -> Result<(), CliError> {
+pub(super) fn confirm_name(name: &str, ending: Ending, process: &Process) -> Result<(), CliError> {
     if !process.stdin_is_terminal() {
         let text = "the command asks for confirmation, and there is no terminal";
         return Err(CliError::usage(text)
@@ -257,7 +522,7 @@ fn is_key(info: &Info) -> bool {
     info.kind == OwnedAccessKey::INFO.kind
 }
 
-fn print_counts(objects: &[&Named], keys: &[ListedKey], process: &Process) {
+fn print_counts(objects: &[Named], keys: &[ListedKey], process: &Process) {
     for object in objects {
         let ended = with_dependents(keys, |key| names(object, key));
         // The end of the key itself needs no line.
@@ -280,7 +545,7 @@ pub(super) fn word(info: &Info) -> &'static str {
 }
 
 /// The object with which the caller's own access ends, and the end in a sentence.
-fn own_end(objects: &[&Named], ended: &[&ListedKey], own: &Status) -> Option<(String, String)> {
+fn own_end(objects: &[Named], ended: &[&ListedKey], own: &Status) -> Option<(String, String)> {
     let user = own.user.as_ref().map(|user| user.name.as_str());
     let team = own.team.as_ref().map(|team| team.name.as_str());
     let own_principal = user.map(Principal::User).or(team.map(Principal::Team));
@@ -302,126 +567,4 @@ fn own_end(objects: &[&Named], ended: &[&ListedKey], own: &Status) -> Option<(St
     let name = &objects.first()?.1;
     let what = format!("the access key that you use, {}, ends with {name}", escape(&key.name));
     Some((name.clone(), what))
-}
-
-/// Why no access key with every permission is left; `None` if one is left, or if none ends. The caller may be unable to
-/// find out, which a note says.
-async fn last_access(
-    session: &mut Session,
-    objects: &[&Named],
-    keys: &[ListedKey],
-    own: &Status,
-    process: &Process,
-) -> Result<Option<&'static str>, CliError> {
-    let ended = with_dependents(keys, |key| objects.iter().any(|object| names(object, key)));
-    let teams = objects.iter().filter(|(info, _)| info.kind == Team::INFO.kind);
-    let teams: Vec<&str> = teams.map(|(_, name)| name.as_str()).collect();
-    // Of a key that the caller cannot read, only the name is known.
-    let named = objects.iter().filter(|(info, _)| is_key(info)).map(|(_, name)| name.as_str());
-    let named: Vec<&str> = named.collect();
-    let is_unseen = named.iter().any(|name| keys.iter().all(|key| key.name != *name));
-    if !ended.iter().any(|key| key.is_alive) && teams.is_empty() && !is_unseen {
-        return Ok(None);
-    }
-    let Some(subjects) = holders_of_everything(session).await? else {
-        // A caller without this permission has not every permission, unless the key has a scope.
-        let user = own.user.as_ref().map(|user| Principal::User(&user.name));
-        let is_own = |key: &&ListedKey| user.is_some_and(|user| key.is_of(user));
-        if own.access_key_scope.is_some() || !ended.iter().all(is_own) || !teams.is_empty() {
-            process.print_note(
-                "you have no permission to check whether another access key with every permission is left",
-            );
-        }
-        return Ok(None);
-    };
-    let mut gone: BTreeSet<&str> = ended.iter().map(|key| key.name.as_str()).collect();
-    gone.extend(named);
-    let loss = (!teams.is_empty()).then(|| {
-        let is_left = |one: &&AllowedSubject| {
-            one.kind != Team::INFO.kind || !teams.contains(&one.name.as_str())
-        };
-        Loss { subjects: subjects.iter().filter(is_left).cloned().collect(), teams: teams.clone() }
-    });
-    let is_last = is_last(session, keys, &subjects, &gone, loss.as_ref()).await?;
-    Ok(is_last.then_some(LAST_ACCESS))
-}
-
-/// The end of the last access in a sentence.
-const LAST_ACCESS: &str = "no other access key with every permission would be left";
-
-/// Whether keys with every permission end, and none is left. A key that the caller cannot read is left.
-async fn is_last(
-    session: &mut Session,
-    keys: &[ListedKey],
-    subjects: &[AllowedSubject],
-    gone: &BTreeSet<&str>,
-    loss: Option<&Loss<'_>>,
-) -> Result<bool, CliError> {
-    let mut is_any_gone = false;
-    for name in subjects_of("AccessKey", subjects) {
-        let key = keys.iter().find(|key| key.name == name);
-        let is_kept = match (key, loss) {
-            _ if gone.contains(name) => false,
-            (Some(key), Some(loss)) => loss.keeps(session, key).await?,
-            _ => true,
-        };
-        if is_kept && key.is_none_or(|key| !key.is_session) {
-            return Ok(false);
-        }
-        is_any_gone |= !is_kept;
-    }
-    Ok(is_any_gone)
-}
-
-/// The subjects with every permission; `None` if the caller may not ask.
-async fn holders_of_everything(
-    session: &mut Session,
-) -> Result<Option<Vec<AllowedSubject>>, CliError> {
-    let spec = ["verb", "group", "resource"].map(|field| (field.to_owned(), json!(ALL)));
-    let review = review_of::<ResourceAccessReview>(Map::from_iter(spec));
-    let of = Collection::of::<ResourceAccessReview>(None);
-    let answer = session.client.create(of, &review).await;
-    let Some(answer) = session.readable(answer)? else { return Ok(None) };
-    Ok(Some(session.fields::<ResourceAccessReview>(&answer)?.status.subjects))
-}
-
-fn subjects_of<'a>(
-    kind: &'static str,
-    subjects: &'a [AllowedSubject],
-) -> impl Iterator<Item = &'a str> {
-    subjects.iter().filter(move |one| one.kind == kind).map(|one| one.name.as_str())
-}
-
-/// What gives every permission after the command.
-struct Loss<'a> {
-    /// The teams that end. Without any, a role ends.
-    teams: Vec<&'a str>,
-    /// The subjects that still have every permission.
-    subjects: Vec<AllowedSubject>,
-}
-
-impl Loss<'_> {
-    /// Whether the owner of a key with every permission keeps it.
-    async fn keeps(&self, session: &mut Session, key: &ListedKey) -> Result<bool, CliError> {
-        let who = match &key.owner {
-            Some(Owner::User(user)) => Who::User(user.clone()),
-            Some(Owner::Team(team)) => Who::Team(team.clone()),
-            Some(Owner::Subject(_)) | None => return Ok(true),
-        };
-        let identities = who.identities(session).await?;
-        let is_lost = |team: &String| self.teams.contains(&team.as_str());
-        if !self.teams.is_empty() && !identities.teams.iter().any(is_lost) {
-            return Ok(true);
-        }
-        let identities = who.identities_without(session, &self.teams).await?;
-        Ok(self.subjects.iter().any(|one| match one.kind.as_str() {
-            "Team" => {
-                one.name == who.name() && matches!(who, Who::Team(_))
-                    || identities.teams.contains(&one.name)
-            }
-            "User" => one.name == who.name() && matches!(who, Who::User(_)),
-            "Group" => identities.is_in(&one.name),
-            _ => false,
-        }))
-    }
 }

@@ -42,6 +42,7 @@ mod switch;
 mod test_connector;
 mod token;
 mod version;
+mod ways_in;
 mod whoami;
 
 use std::pin::Pin;

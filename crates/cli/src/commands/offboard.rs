@@ -1,10 +1,12 @@
-//! `postern offboard USER`: shows what stops and what the user owns, moves the owned objects to a new owner, and disables
-//! the user. The objects that the caller cannot read are not in it.
+//! `postern offboard USER`: shows what stops and what the user owns, disables the user, and moves the owned objects to a new
+//! owner. The objects that the caller cannot read are not in it.
 
 use clap::Args;
 use postern_client::{Collection, Representation};
+use postern_kinds::cluster_role_binding::ClusterRoleBinding;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::project::{Project, Spec as ProjectSpec};
+use postern_kinds::role_binding::RoleBinding;
 use postern_kinds::team::Team;
 use postern_kinds::user::User;
 use postern_kinds::workload_identity::WorkloadIdentity;
@@ -22,7 +24,7 @@ use crate::flags::{ConnectionFlags, DryRun};
 use crate::key_list::{self, ListedKey, with_dependents};
 use crate::output::{self, escape};
 use crate::process::Process;
-use crate::role_bindings::{Binding, Who, role_text};
+use crate::role_bindings::{self, Binding, Who, role_text};
 use crate::session::Session;
 use crate::{kinds, parse};
 
@@ -30,6 +32,8 @@ use crate::{kinds, parse};
 const OWNER_COLUMN: &str = "Owner";
 /// How often an object is moved when others change it at the same time.
 const MOVES_MAX: usize = 5;
+/// How often the owned objects are read again. A disabled user creates none, but requests may be on their way.
+const READS_MAX: usize = 20;
 
 /// The arguments of `postern offboard`.
 #[derive(Args, Debug)]
@@ -45,7 +49,7 @@ pub struct Offboard {
     #[arg(long, value_name = "OWNER", value_parser = owner)]
     transfer_to: Option<Who>,
 
-    /// Move and disable also if you may not read all objects that the user can own
+    /// Disable and move also if you may not read all objects that the user can own
     #[arg(long, requires = "transfer_to")]
     partial: bool,
 
@@ -146,13 +150,13 @@ fn owned_kinds() -> impl Iterator<Item = &'static Info> {
     infos.filter(|info| info.serves(Verb::Update))
 }
 
-/// The objects of all these kinds that a user owns.
-async fn all_owned(session: &mut Session, user: &str) -> Result<Vec<OwnedObject>, CliError> {
-    let mut owned = Vec::new();
+/// The objects of all these kinds that a user or team owns.
+async fn all_owned(session: &mut Session, owner: &Who) -> Result<Vec<OwnedObject>, CliError> {
+    let mut found = Vec::new();
     for info in owned_kinds() {
-        owned.extend(owned_of(session, info, user).await?);
+        found.extend(owned_of(session, info, owner).await?);
     }
-    Ok(owned)
+    Ok(found)
 }
 
 /// What ends with a user, and what the user owns.
@@ -169,7 +173,7 @@ struct Plan {
 }
 
 impl Offboard {
-    /// Shows, asks, transfers, and disables.
+    /// Shows, asks, disables, and transfers.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let asks = !self.lockout.yes && !self.dry_run;
         if asks && !process.stdin_is_terminal() {
@@ -187,6 +191,7 @@ impl Offboard {
         let read = session.client.get(of, name).await;
         let user = session.answer(of, name, read).await?;
         self.check_new_owner(&mut session).await?;
+        self.check_caller(&mut session).await?;
         let plan = self.plan(&mut session, process).await?;
         let dry_run = if self.dry_run { DryRun::Server } else { DryRun::None };
         let objects = [(&User::INFO, self.name.clone())];
@@ -207,7 +212,6 @@ impl Offboard {
         if asks && !process.confirm(&self.question(&plan))? {
             return Err(CliError::new("not confirmed, so nothing was done"));
         }
-        self.transfer(&mut session, &plan, process).await?;
         let is_disabled = user.fields.get("spec").is_some_and(|spec| spec["disabled"] == true);
         if is_disabled {
             process.print_status(&format!("user {name} was disabled already"));
@@ -217,9 +221,24 @@ impl Offboard {
             session.answer(of, name, disabled).await?;
             process.print_status(&format!("user {name} disabled"));
         }
-        self.print_new(&mut session, &plan, process).await;
+        match &self.transfer_to {
+            Some(to) => self.transfer(&mut session, to, process).await?,
+            None => self.print_new(&mut session, &plan, process).await,
+        }
         print_next(name, &plan, process);
         Ok(())
+    }
+
+    /// Refuses to move the caller's own objects: a disabled caller can move nothing.
+    async fn check_caller(&self, session: &mut Session) -> Result<(), CliError> {
+        let asked = session.ask_self().await;
+        let (_, own) = asked.map_err(|error| session.explain(&error))?;
+        if self.transfer_to.is_none() || own.user.is_none_or(|user| user.name != self.name) {
+            return Ok(());
+        }
+        let text =
+            "you are the user that leaves: the user is disabled before the objects are moved";
+        Err(CliError::new(text).hint("nothing was done; another administrator can run the command"))
     }
 
     /// Checks that the new owner exists, and is enabled.
@@ -236,19 +255,23 @@ impl Offboard {
         Ok(())
     }
 
+    fn who(&self) -> Who {
+        Who::User(self.name.clone())
+    }
+
     fn question(&self, plan: &Plan) -> String {
         let name = &self.name;
         match &self.transfer_to {
             Some(to) if !plan.owned.is_empty() => {
                 let count = plan.owned.len();
-                format!("Move {count} owned objects to {}, and disable {name}?", text_of(to))
+                format!("Disable {name}, and move {count} owned objects to {}?", text_of(to))
             }
             _ => format!("Disable {name}?"),
         }
     }
 
     async fn plan(&self, session: &mut Session, process: &Process) -> Result<Plan, CliError> {
-        let who = Who::User(self.name.clone());
+        let who = self.who();
         let keys = key_list::list(session, process).await?;
         let of_user = |key: &ListedKey| key.is_of(Principal::User(&self.name));
         let keys = with_dependents(&keys, of_user).into_iter().filter(|key| key.is_alive);
@@ -274,9 +297,9 @@ impl Offboard {
                 plan.unseen.push(info.plural);
             }
         }
-        let identities = owned_of(session, &WorkloadIdentity::INFO, &self.name).await?;
+        let identities = owned_of(session, &WorkloadIdentity::INFO, &who).await?;
         plan.workload_identities = identities.into_iter().map(|one| one.name).collect();
-        plan.owned = all_owned(session, &self.name).await?;
+        plan.owned = all_owned(session, &self.who()).await?;
         Ok(plan)
     }
 
@@ -290,7 +313,9 @@ impl Offboard {
             None => {
                 let rows = self.rows(plan);
                 if rows.is_empty() {
-                    process.print_status(&format!("the user {} has and owns nothing", self.name));
+                    let what = if plan.unseen.is_empty() { "" } else { " that you may read" };
+                    let name = &self.name;
+                    process.print_status(&format!("the user {name} has and owns nothing{what}"));
                     return Ok(());
                 }
                 let headings = ["KIND", "NAME", "EFFECT"].map(str::to_owned).to_vec();
@@ -361,54 +386,78 @@ impl Offboard {
         })
     }
 
-    /// Moves everything to the new owner. After an error, the user is not disabled.
+    /// Moves everything to the new owner, until nothing is left. The user is disabled by now.
     async fn transfer(
         &self,
         session: &mut Session,
-        plan: &Plan,
+        to: &Who,
         process: &Process,
     ) -> Result<(), CliError> {
-        let Some(to) = &self.transfer_to else { return Ok(()) };
-        let moved = batch::each(
-            &plan.owned,
-            |one| Some(one.label()),
-            process,
-            async |one| {
-                let what = format!("{} {}", one.kind, one.described());
-                let mut present = one.clone();
-                for attempt in 1.. {
-                    let moved = present.give_to(session, to, DryRun::None).await;
-                    let Err(error) = moved else { break };
-                    let is_last = attempt >= MOVES_MAX;
-                    match error.reason() {
-                        Some(Reason::Conflict) if !is_last => {}
-                        Some(Reason::NotFound) => {}
-                        _ => return Err(Failure::of(&error, session.explain(&error).at(&what))),
-                    }
-                    // The object has changed: it may have another owner by now.
-                    let owned = owned_of(session, one.info, &self.name).await;
-                    let owned = owned.map_err(|error| Failure::One(error.at(&what)))?;
-                    let Some(again) = owned.into_iter().find(|other| other.is_same(one)) else {
-                        process.print_note(&format!(
-                            "{what} does not belong to the user {} any more: it was not moved",
-                            self.name
-                        ));
-                        return Ok(());
-                    };
-                    if is_last {
-                        return Err(Failure::of(&error, session.explain(&error).at(&what)));
-                    }
-                    present = again;
+        let name = &self.name;
+        let next =
+            format!("the user {name} stays disabled: run the command again to move the rest");
+        let mut tried: Vec<OwnedObject> = Vec::new();
+        for _ in 0..READS_MAX {
+            let owned = all_owned(session, &self.who()).await.map_err(|error| error.hint(&next))?;
+            let is_new = |one: &&OwnedObject| tried.iter().all(|other| !other.is_same(one));
+            let new: Vec<OwnedObject> = owned.iter().filter(is_new).cloned().collect();
+            if new.is_empty() {
+                if owned.is_empty() {
+                    return Ok(());
                 }
-                process.print_status(&format!("{what} moved to {}", text_of(to)));
-                Ok(())
-            },
-        );
-        moved.await.inspect_err(|_| {
-            let text =
-                "not every object was moved, so the user is not disabled: run the command again";
-            process.print_note(text);
-        })
+                break;
+            }
+            let moved = batch::each(
+                &new,
+                |one| Some(one.label()),
+                process,
+                async |one| self.move_one(session, one, to, process).await,
+            );
+            if let Err(error) = moved.await
+                && error.is_to_print()
+            {
+                return Err(error.hint(next));
+            }
+            tried.extend(new);
+        }
+        Err(CliError::new(format!("not every object was moved to {}", text_of(to))).hint(next))
+    }
+
+    async fn move_one(
+        &self,
+        session: &mut Session,
+        one: &OwnedObject,
+        to: &Who,
+        process: &Process,
+    ) -> Result<(), Failure> {
+        let what = format!("{} {}", one.kind, one.described());
+        let mut present = one.clone();
+        for attempt in 1.. {
+            let moved = present.give_to(session, to, DryRun::None).await;
+            let Err(error) = moved else { break };
+            let is_last = attempt >= MOVES_MAX;
+            match error.reason() {
+                Some(Reason::Conflict) if !is_last => {}
+                Some(Reason::NotFound) => {}
+                _ => return Err(Failure::of(&error, session.explain(&error).at(&what))),
+            }
+            // The object has changed: it may have another owner by now.
+            let owned = owned_of(session, one.info, &self.who()).await;
+            let owned = owned.map_err(|error| Failure::One(error.at(&what)))?;
+            let Some(again) = owned.into_iter().find(|other| other.is_same(one)) else {
+                process.print_note(&format!(
+                    "{what} does not belong to the user {} any more: it was not moved",
+                    self.name
+                ));
+                return Ok(());
+            };
+            if is_last {
+                return Err(Failure::of(&error, session.explain(&error).at(&what)));
+            }
+            present = again;
+        }
+        process.print_status(&format!("{what} moved to {}", text_of(to)));
+        Ok(())
     }
 }
 
@@ -427,7 +476,7 @@ impl Offboard {
             let message = format!("you may not read all {}", unseen.join(", "));
             return Err(CliError::new(message)
                 .hint("nothing was done: objects that you cannot read would keep the owner")
-                .hint("--partial moves the objects that you can read, and disables the user"));
+                .hint("--partial disables the user, and moves the objects that you can read"));
         }
         let checked = batch::each(
             &plan.owned,
@@ -457,7 +506,7 @@ impl Offboard {
     /// Names the objects that the user owns now and did not own before.
     async fn print_new(&self, session: &mut Session, plan: &Plan, process: &Process) {
         // The caller has no access any more if it is this user.
-        let Ok(owned) = all_owned(session, &self.name).await else {
+        let Ok(owned) = all_owned(session, &self.who()).await else {
             process.print_note("objects that are new meanwhile could not be listed");
             return;
         };
@@ -470,6 +519,56 @@ impl Offboard {
             ));
         }
     }
+}
+
+/// Prints what stays of a user or team that is deleted: how many objects lose their owner, and its bindings.
+pub(super) async fn print_left_behind(
+    session: &mut Session,
+    who: &Who,
+    process: &Process,
+) -> Result<(), CliError> {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for one in all_owned(session, who).await? {
+        let plural = kinds::plural_name(one.info);
+        match counts.iter_mut().find(|(of, _)| *of == plural) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((plural, 1)),
+        }
+    }
+    if !counts.is_empty() {
+        let counts = counts.iter().map(|(plural, count)| format!("{plural}: {count}"));
+        let counts: Vec<String> = counts.collect();
+        process.print_note(&format!(
+            "objects of {} that lose their owner: {}",
+            who.described(),
+            counts.join(", ")
+        ));
+    }
+    let identities = who.identities(session).await?;
+    let mut stay = Vec::new();
+    for info in [&ClusterRoleBinding::INFO, &RoleBinding::INFO] {
+        let listed = role_bindings::list(session, Collection::new(info, None)).await?;
+        let is_of = |binding: &Binding| {
+            !binding.is_of_server() && binding.subjects.iter().any(|one| identities.is_direct(one))
+        };
+        stay.extend(listed.unwrap_or_default().into_iter().filter(is_of));
+    }
+    let has_more = !counts.is_empty() || !stay.is_empty();
+    if !stay.is_empty() {
+        let stay: Vec<String> = stay.iter().map(Binding::described).collect();
+        process.print_note(&format!(
+            "bindings that stay, and give their roles to a later {} of this name: {}",
+            who.principal().kind(),
+            stay.join(", ")
+        ));
+    }
+    if let Who::User(name) = who
+        && has_more
+    {
+        process
+            .print_note(&format!("`postern offboard {name}` shows them, and can move the objects"));
+    }
+    Ok(())
 }
 
 /// The next steps.
@@ -507,17 +606,17 @@ async fn projects_of(session: &mut Session, user: &str) -> Result<Vec<(String, S
     Ok(projects)
 }
 
-/// The objects of a kind that a user owns. Only tables are read, so no value leaves the server.
+/// The objects of a kind that a user or team owns. Only tables are read, so no value leaves the server.
 async fn owned_of(
     session: &mut Session,
     info: &'static Info,
-    user: &str,
+    owner: &Who,
 ) -> Result<Vec<OwnedObject>, CliError> {
     let has_column = info.columns.iter().any(|column| column.name == OWNER_COLUMN);
     let representation = if has_column { Representation::Table } else { Representation::Whole };
     let listed = session.client.list(Collection::new(info, None), representation).await;
     let Some(list) = session.readable(listed)? else { return Ok(Vec::new()) };
-    let metadata = if has_column { owned_rows(&list, user) } else { owned_items(&list, user) };
+    let metadata = if has_column { owned_rows(&list, owner) } else { owned_items(&list, owner) };
     let object = |metadata: &Value| OwnedObject {
         info,
         kind: kinds::name(info),
@@ -528,23 +627,24 @@ async fn owned_of(
     Ok(metadata.into_iter().map(object).collect())
 }
 
-/// The metadata of the rows of a table with this user as their owner.
-fn owned_rows<'a>(table: &'a Value, user: &str) -> Vec<&'a Value> {
+/// The metadata of the rows of a table with this owner.
+fn owned_rows<'a>(table: &'a Value, owner: &Who) -> Vec<&'a Value> {
     let mut columns = table["columnDefinitions"].as_array().into_iter().flatten();
     let Some(at) = columns.position(|column| column["name"] == OWNER_COLUMN) else {
         return Vec::new();
     };
-    let owner = format!("user/{user}");
+    let owner = text_of(owner);
     let rows = table["rows"].as_array().into_iter().flatten();
     let of_user = rows.filter(|row| row["cells"][at] == owner.as_str());
     of_user.map(|row| &row["object"]["metadata"]).collect()
 }
 
-/// The metadata of the items of a list with this user as their owner.
-fn owned_items<'a>(list: &'a Value, user: &str) -> Vec<&'a Value> {
+/// The metadata of the items of a list with this owner.
+fn owned_items<'a>(list: &'a Value, owner: &Who) -> Vec<&'a Value> {
     let items = list["items"].as_array().into_iter().flatten();
-    let owned = items.filter(|item| item["spec"]["owner"]["user"] == user);
-    owned.map(|item| &item["metadata"]).collect()
+    let of_owner =
+        items.filter(|item| item["spec"]["owner"][owner.principal().kind()] == owner.name());
+    of_owner.map(|item| &item["metadata"]).collect()
 }
 
 #[cfg(test)]
@@ -561,14 +661,18 @@ mod tests {
                 { "cells": ["user/ada", ""], "object": { "metadata": { "name": "c" } } },
             ],
         });
-        assert_eq!(owned_rows(&table, "ada"), [&json!({ "name": "a" })]);
+        let ada = Who::User("ada".to_owned());
+        assert_eq!(owned_rows(&table, &ada), [&json!({ "name": "a" })]);
+        let team = Who::Team("ada".to_owned());
+        assert_eq!(owned_rows(&table, &team), [&json!({ "name": "b" })]);
         let list = json!({ "items": [
             { "metadata": { "name": "a" }, "spec": { "owner": { "user": "ada" } } },
             { "metadata": { "name": "b" }, "spec": { "owner": { "team": "ada" } } },
             { "metadata": { "name": "c" }, "spec": {} },
         ] });
-        assert_eq!(owned_items(&list, "ada"), [&json!({ "name": "a" })]);
-        assert_eq!(owned_items(&json!({}), "ada"), [&Value::Null; 0]);
+        assert_eq!(owned_items(&list, &ada), [&json!({ "name": "a" })]);
+        assert_eq!(owned_items(&list, &team), [&json!({ "name": "b" })]);
+        assert_eq!(owned_items(&json!({}), &ada), [&Value::Null; 0]);
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use clap::Args;
 use postern_client::Collection;
-use postern_kinds::{Kind, team, user};
+use postern_kinds::{Kind, Verb, team, user};
 use postern_meta::object::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::grant::{NamedRole, give, named_role};
+use super::access_reviews::may;
+use super::grant::{NamedRole, check_may_bind, give, named_role};
 use super::invite::Validity;
 use super::new_object;
 use crate::error::CliError;
@@ -99,10 +100,24 @@ impl CreateUser {
         let mut session = Session::open(&self.common.connection, process)?;
         for team in &self.teams {
             Who::Team(team.clone()).check(&mut session, "--team").await?;
+            for verb in [Verb::Update.as_str(), "bind"] {
+                if !may(&mut session, verb, &team::Team::INFO, team).await? {
+                    let text = format!("--team: you may not add users to the team {team}");
+                    return Err(CliError::new(text)
+                        .hint(format!("nothing was done; it needs the verb {verb} on the team")));
+                }
+            }
+        }
+        if self.invite && !may(&mut session, "createkey", &user::User::INFO, &name).await? {
+            return Err(CliError::new("--invite: you may not make login links for this user")
+                .hint("nothing was done; it needs the verb createkey on users"));
         }
         let mut roles = Vec::new();
         for role in &self.roles {
             roles.push(role.find(&mut session, &Location::Everywhere).await?);
+        }
+        if !roles.is_empty() {
+            check_may_bind(&mut session, "--role").await?;
         }
         self.common.create::<user::User>(&mut session, spec, process).await?;
         let invite = format!("the user {name} was created; a login link: postern invite {name}");

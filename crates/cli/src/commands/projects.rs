@@ -11,6 +11,7 @@ use postern_meta::object::ObjectMeta;
 use postern_meta::status::Reason;
 use serde_json::{Value, json};
 
+use super::lockout::{self, Ending};
 use super::new_object;
 use crate::access_rules::edit_list;
 use crate::error::CliError;
@@ -23,6 +24,8 @@ use crate::session::Session;
 
 /// The prefix of the roles that every project has. The short name of a role is the part after it.
 const ROLE_PREFIX: &str = "platform-project-";
+/// The role of a member that can change the project.
+const ADMIN_ROLE: &str = "platform-project-admin";
 
 /// A new project.
 #[derive(Args, Debug)]
@@ -112,6 +115,10 @@ pub struct RemoveMember {
 
     #[command(flatten)]
     who: MemberFlags,
+
+    /// Do not ask for confirmation, also if your own access to the project ends
+    #[arg(short, long)]
+    yes: bool,
 
     #[command(flatten)]
     connection: ConnectionFlags,
@@ -259,6 +266,51 @@ pub(super) async fn remove_role(
     Ok(was_there)
 }
 
+/// Asks for the name of the project before the caller's own last membership with the role admin ends. It says whether
+/// that is the last one of the project. An owner of the project, and a caller with every permission, lose nothing.
+pub(super) async fn check_leaving(
+    session: &mut Session,
+    project: &str,
+    is_leaver: impl Fn(&Member) -> bool,
+    is_confirmed: bool,
+    process: &Process,
+) -> Result<(), CliError> {
+    let asked = session.ask_self().await;
+    let (_, own) = asked.map_err(|error| session.explain(&error))?;
+    let read = session.client.get(projects(), project).await;
+    let Some(object) = session.readable(read)? else { return Ok(()) };
+    let spec = session.fields::<Project>(&object)?.spec;
+    let users: Vec<&str> = own.user.iter().map(|user| user.name.as_str()).collect();
+    let teams = own.user.iter().flat_map(|user| &user.teams).chain(&own.team);
+    let teams: Vec<&str> = teams.map(|team| team.name.as_str()).collect();
+    let is_own = |kind: &str, name: &str| match kind {
+        "User" => users.contains(&name),
+        _ => teams.contains(&name),
+    };
+    let (leaving, staying): (Vec<&Member>, Vec<&Member>) = spec
+        .members
+        .iter()
+        .filter(|member| member.cluster_role == ADMIN_ROLE)
+        .partition(|member| is_leaver(member));
+    let is_caller = |member: &&Member| is_own(&member.kind, &member.name);
+    let owns = match &spec.owner {
+        Some(owner) => is_own("User", &owner.user) || is_own("Team", &owner.team),
+        None => false,
+    };
+    if owns || !leaving.iter().any(is_caller) || staying.iter().any(is_caller) {
+        return Ok(());
+    }
+    if lockout::has_everything(session).await? {
+        return Ok(());
+    }
+    process.print_warning(&if staying.is_empty() {
+        format!("you are the last admin of the project {project}: afterwards, only its owner can change it")
+    } else {
+        format!("you are an admin of the project {project} by this membership alone")
+    });
+    if is_confirmed { Ok(()) } else { lockout::confirm_name(project, Ending::Revoke, process) }
+}
+
 /// A user or a team as a member with a role.
 pub(super) fn member_of(who: &Who, cluster_role: &str) -> Member {
     Member {
@@ -277,6 +329,8 @@ impl Remove {
         let mut session = Session::open(&command.connection, process)?;
         let change = |members: &mut Vec<Value>| remove(members, &member);
         let project = &command.project;
+        let is_leaver = |one: &Member| (&one.kind, &one.name) == (&member.kind, &member.name);
+        check_leaving(&mut session, project, is_leaver, command.yes, process).await?;
         let (_, was_there) =
             edit_list(&mut session, projects(), project, "members", &FLAGS, change).await?;
         let who = describe(&member);

@@ -4,13 +4,16 @@ use clap::Args;
 use postern_client::Collection;
 use postern_kinds::Kind as _;
 use postern_kinds::cluster_role_binding::ClusterRoleBinding;
-use postern_kinds::rbac::Subject;
+use postern_kinds::default_namespace;
+use postern_kinds::rbac::{ALL, Subject};
+use postern_kinds::reviews::self_subject_rules_review::{ResourceRule, SelfSubjectRulesReview};
 use postern_kinds::role_binding::RoleBinding;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::access_reviews::ask;
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, ObjectFormat};
-use crate::output;
+use crate::output::{self, escape};
 use crate::parse;
 use crate::process::Process;
 use crate::role_bindings::{self, Binding, Who, role_text, subject_text};
@@ -52,12 +55,23 @@ impl Roles {
     /// Lists, and prints.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.connection, process)?;
-        session.load_names().await?;
         let who = match (self.user, self.team) {
             (Some(user), _) => Some(Who::User(user)),
             (None, team) => team.map(Who::Team),
         };
+        let asked = session.ask_self().await;
+        let (_, own) = asked.map_err(|error| session.explain(&error))?;
+        let namespace = own.secret_namespaces.first().filter(|name| *name != ALL);
+        let namespace = namespace.map_or_else(|| default_namespace().to_owned(), Clone::clone);
+        let is_own = match &who {
+            None => true,
+            Some(Who::User(name)) => own.user.is_some_and(|user| user.name == *name),
+            Some(Who::Team(name)) => own.team.is_some_and(|team| team.name == *name),
+        };
         let ListedRoles { rows, unlisted } = rows(&mut session, who.as_ref(), process).await?;
+        if rows.is_empty() && !unlisted.is_empty() && is_own && self.output.is_none() {
+            return print_own_rules(&mut session, &namespace, process).await;
+        }
         if rows.is_empty() && unlisted.is_empty() {
             process.print_status("no roles");
         }
@@ -70,6 +84,28 @@ impl Roles {
         };
         process.print_text(text.as_str())
     }
+}
+
+/// Prints what the caller may do. The server tells that every caller, but not by which roles.
+async fn print_own_rules(
+    session: &mut Session,
+    namespace: &str,
+    process: &Process,
+) -> Result<(), CliError> {
+    let spec = Map::from_iter([("namespace".to_owned(), json!(namespace))]);
+    let (_, status) = ask::<SelfSubjectRulesReview>(session, spec).await?;
+    process.print_note(&format!(
+        "the roles are unknown; this is what you may do everywhere and in the namespace {namespace}, apart from objects \
+         that are yours or shared with you"
+    ));
+    let headings = ["VERBS", "GROUP", "RESOURCES", "NAMES"].map(str::to_owned).to_vec();
+    let listed = |words: &[String]| escape(&words.join(","));
+    let row = |rule: &ResourceRule| {
+        let (group, names) = (listed(&rule.api_groups), listed(&rule.resource_names));
+        vec![listed(&rule.verbs), group, listed(&rule.resources), names]
+    };
+    let rows = status.resource_rules.iter().map(row).collect();
+    process.print_text(output::table(headings, rows))
 }
 
 /// The roles of a user or a team, or of all subjects. Notes name the bindings that the caller may not list.
