@@ -12,7 +12,7 @@ use postern_kinds::{Info, Kind, Principal, project_prefix};
 use postern_meta::object::Object;
 use postern_meta::status::Reason;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::error::CliError;
 use crate::output::escape;
@@ -343,6 +343,32 @@ pub(crate) async fn teams(session: &mut Session) -> Result<Vec<(String, team::Sp
     objects
         .map(|object| Ok((object.metadata.name.clone(), session.fields::<Team>(&object)?.spec)))
         .collect()
+}
+
+/// What is left of the subjects of a binding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// The same subjects: none was removed.
+    Same,
+    /// Other subjects.
+    Others,
+    /// No subject.
+    None,
+}
+
+/// Removes the user or team itself from the subjects.
+pub(crate) fn remove_subjects(fields: &mut Map<String, Value>, identities: &Identities) -> Left {
+    let Some(Value::Array(subjects)) = fields.get_mut("subjects") else { return Left::Same };
+    let before = subjects.len();
+    subjects.retain(|one| {
+        let subject = serde_json::from_value::<Subject>(one.clone());
+        !subject.is_ok_and(|subject| identities.is_direct(&subject))
+    });
+    match subjects.len() {
+        len if len == before => Left::Same,
+        0 => Left::None,
+        _ => Left::Others,
+    }
 }
 
 #[cfg(test)]

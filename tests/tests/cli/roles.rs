@@ -258,7 +258,7 @@ async fn bindings_have_names_that_are_no_domain_names() {
     let admin = admin(&server);
     admin.ok(&["create", "user", "ada"]).await;
     admin.ok(&["grant", "platform-viewer", "--user", "ada"]).await;
-    // Someone who may bind and holds less learns in several lines what is missing.
+    // A caller that may bind and holds less learns in several lines what is missing.
     let role = admin.file(
         "binder.yaml",
         "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: { name: binder }\n\

@@ -23,8 +23,8 @@ async fn make_db(ada: &Client) -> Value {
     create(ada, &secrets("default"), "db", json!({ "spec": spec })).await
 }
 
-/// Who was noted, by which key and how often, in the order of the names. Ada is left out: the response to her create has the
-/// data only if the server already knows her as the owner.
+/// Who was noted, by which key and how often, in the order of the names. Ada is left out: the response to a create has the
+/// data only if the server already knows the owner.
 async fn noted(client: &Client, path: &str) -> Vec<String> {
     let found = client.get(path).send().await.expect(200);
     let of = |reader: &Value, name: &str| reader[name].as_str().unwrap_or("-").to_owned();

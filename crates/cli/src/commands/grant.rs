@@ -20,7 +20,9 @@ use crate::flags::ConnectionFlags;
 use crate::output;
 use crate::parse;
 use crate::process::Process;
-use crate::role_bindings::{self, Binding, Identities, Location, Who, role_text};
+use crate::role_bindings::{
+    self, Binding, Identities, Left, Location, Who, remove_subjects, role_text,
+};
 use crate::session::Session;
 
 /// How often a binding is read and written when others change it at the same time.
@@ -524,32 +526,6 @@ async fn remove(
         }
     }
     unreachable!("the last attempt returns")
-}
-
-/// What is left of the subjects of a binding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    /// The same subjects: none was removed.
-    Same,
-    /// Other subjects.
-    Others,
-    /// No subject.
-    None,
-}
-
-/// Removes the user or team itself from the subjects.
-pub(super) fn remove_subjects(fields: &mut Map<String, Value>, identities: &Identities) -> Left {
-    let Some(Value::Array(subjects)) = fields.get_mut("subjects") else { return Left::Same };
-    let before = subjects.len();
-    subjects.retain(|one| {
-        let subject = serde_json::from_value::<Subject>(one.clone());
-        !subject.is_ok_and(|subject| identities.is_direct(&subject))
-    });
-    match subjects.len() {
-        len if len == before => Left::Same,
-        0 => Left::None,
-        _ => Left::Others,
-    }
 }
 
 #[cfg(test)]

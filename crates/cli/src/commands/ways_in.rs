@@ -17,9 +17,8 @@ use postern_meta::object::Object;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::grant::remove_subjects;
 use crate::key_list::{ListedKey, with_dependents};
-use crate::role_bindings::{Binding, GROUP_SUBJECT, Identities, Who};
+use crate::role_bindings::{Binding, GROUP_SUBJECT, Identities, Who, remove_subjects};
 
 /// How long a key must still be valid to count as a way in. A shorter one may end before it has restored another.
 const LASTING_SECONDS: i64 = 24 * 60 * 60;
