@@ -112,7 +112,7 @@ def a_role_is_taken_away(bench):
     expect(page.get_by_text("There are no such objects")).to_be_visible()
     bench.ok("POST", f"{API}/projects", {"metadata": {"name": "web"}, "spec": {}})
     press(page, "Find out")
-    expect(page.get_by_role("row").filter(has_text="web")).to_contain_text("role platform-viewer, for platform:team:red")
+    expect(page.get_by_role("row").filter(has_text="web")).to_contain_text("role platform-viewer, for team red")
 
     # A role in a project is that of a member.
     heading(bench, page, "/users/ada", "ada")
