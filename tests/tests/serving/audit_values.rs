@@ -208,12 +208,12 @@ async fn long_lists_count_their_secrets_and_watches_end_with_theirs() {
     let names: Vec<_> = with_values
         .map(|one| format!("platform/{}", one["metadata"]["name"].as_str().unwrap()))
         .collect();
-    let listed = format!("true {}", names.join(","));
+    let wanted = format!("true {}", names.join(","));
     check(
         home,
         vec![
             ("list", admin.get(&all), 200, "true +22"),
-            ("page", admin.get(&format!("{all}?limit=20")), 200, &listed),
+            ("page", admin.get(&format!("{all}?limit=20")), 200, &wanted),
             ("table", admin.get(&all).accept(TABLE), 200, "true +22"),
             ("cells", admin.get(&format!("{all}?includeObject=None")).accept(TABLE), 200, "false"),
         ],

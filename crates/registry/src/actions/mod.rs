@@ -16,7 +16,7 @@ mod previews;
 mod project_lists;
 pub mod refreshes;
 mod reviews;
-mod secret_readers;
+pub(crate) mod secret_readers;
 mod selves;
 pub mod sessions;
 mod team_members;

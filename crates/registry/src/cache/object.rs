@@ -93,6 +93,8 @@ pub struct CachedObject {
     cells: OnceLock<Box<[Cell]>>,
     /// The part of the object that decisions read with each request.
     part: OnceLock<Arc<dyn Any + Send + Sync>>,
+    /// Whether it has the value of a secret.
+    has_values: OnceLock<bool>,
     /// The object's owner, for kinds with delegated rights. It is read once, when the object enters the cache.
     owner: Option<Box<OwnedBy>>,
     /// The uid of the user or team that the object belongs to, for kinds with access rules.
@@ -155,6 +157,7 @@ impl CachedObject {
             labels: OnceLock::new(),
             cells: OnceLock::new(),
             part: OnceLock::new(),
+            has_values: OnceLock::new(),
             owner: None,
             owner_uid: owner_uid.map(Box::from),
         })
@@ -176,6 +179,7 @@ impl CachedObject {
             labels: self.labels.clone(),
             cells: OnceLock::new(),
             part: OnceLock::new(),
+            has_values: self.has_values.clone(),
             owner: self.owner.clone(),
             owner_uid: self.owner_uid.clone(),
         }
@@ -192,6 +196,7 @@ impl CachedObject {
             labels: self.labels.clone(),
             cells: OnceLock::new(),
             part: OnceLock::new(),
+            has_values: OnceLock::new(),
             owner: self.owner.clone(),
             owner_uid: self.owner_uid.clone(),
         }
@@ -294,6 +299,11 @@ impl CachedObject {
             return Ok(Cow::Owned(cells));
         }
         Ok(Cow::Borrowed(self.cells.get_or_init(|| cells.into_boxed_slice())))
+    }
+
+    /// Whether it has the value of a secret, by a search in its JSON on first use. All searches must be the same.
+    pub(crate) fn has_values(&self, search: impl FnOnce(&[u8]) -> bool) -> bool {
+        *self.has_values.get_or_init(|| search(&self.json()))
     }
 
     /// The JSON of its metadata, without a copy; `None` if its end is not found.

@@ -82,6 +82,9 @@ async fn end(
         .await?;
     let object = decoded(&encoded)?;
     let is_terminating = !removes.into_inner();
+    if !is_terminating && !options.dry_run && permit.kind().info().notes_readers() {
+        registry.reader_notes().forget(&object.metadata.uid);
+    }
     Ok(Deleted { encoded, object, is_terminating })
 }
 

@@ -113,7 +113,7 @@ impl ObjectNames {
 impl NotedItems {
     /// Notes the reader of the next item, if it has values.
     pub fn note(&self, object: &CachedObject) {
-        if has_values(self.info, &object.json(), self.parts) {
+        if object_has_values(self.info, object, self.parts) {
             self.caller.note(object.key(), &object.json());
         }
     }
@@ -125,7 +125,8 @@ impl NotedCaller {
         let Some(uid) = uid_of(json) else { return };
         let reader = Reader::of_request(&self.credential);
         let now = self.source.now().unix_seconds();
-        self.notes.note(NotedSecret { key, uid }, reader, now);
+        let owner = &self.credential.bearer().name;
+        self.notes.note(NotedSecret { key, uid }, owner, reader, now);
     }
 }
 
@@ -166,7 +167,7 @@ impl Recipient {
             return SentValues::None;
         }
         let mut with_values =
-            objects.iter().filter(|object| has_values(info, &object.json(), parts));
+            objects.iter().filter(|object| object_has_values(info, object, parts));
         let mut names = ObjectNames::default();
         if objects.len() > MAX_NAMED {
             if with_values.next().is_none() {
@@ -199,7 +200,7 @@ impl Recipient {
         let SentValues::OfObjects(names) = sent else { return };
         for event in events {
             if let Delivery::Event { object, .. } = event
-                && has_values(info, &object.json(), parts)
+                && object_has_values(info, object, parts)
             {
                 names.lock().add(object);
                 if let Some(caller) = &self.0 {
@@ -238,6 +239,21 @@ fn can_have_values(info: &Info, parts: ObjectParts) -> bool {
     info.values != ValuesAt::Nowhere && parts != ObjectParts::None
 }
 
+/// Whether these parts of an object of the cache have the value of a secret. A search in all parts is done once for all
+/// responses, and a search for metadata ends with the metadata.
+fn object_has_values(info: &Info, object: &CachedObject, parts: ObjectParts) -> bool {
+    if !can_have_values(info, parts) {
+        return false;
+    }
+    match parts {
+        ObjectParts::Whole => object.has_values(|json| has_values(info, json, parts)),
+        ObjectParts::Metadata | ObjectParts::None => {
+            let metadata = object.metadata_json();
+            has_values(info, &metadata.unwrap_or_else(|| object.json()), parts)
+        }
+    }
+}
+
 /// Whether these parts of an object have the value of a secret. The copy of `kubectl apply` counts as one: it is not read.
 fn has_values(info: &Info, json: &[u8], parts: ObjectParts) -> bool {
     let has = |text: &str| memmem::find(json, text.as_bytes()).is_some();
@@ -256,10 +272,44 @@ mod tests {
     use postern_kinds::secret::Secret;
     use postern_kinds::secret_entry::SecretEntry;
     use postern_kinds::shared_secret::SharedSecret;
+    use postern_meta::event::WatchEventType;
     use postern_meta::object::Object;
+    use postern_store::Position;
     use serde_json::json;
 
     use super::*;
+    use crate::cache::stored_head;
+
+    #[test]
+    fn a_search_for_metadata_ends_with_it_and_one_in_all_parts_is_done_once() {
+        let info = SharedSecret.info();
+        let cached = |metadata: &str, spec: &str| {
+            let head = stored_head(info);
+            let stored = format!("{head}{metadata}}},\"spec\":{spec}}}");
+            let (key, position) = ("/k".into(), Position::new(1, 0));
+            CachedObject::from_stored(
+                &head,
+                key,
+                position,
+                WatchEventType::Added,
+                stored.as_bytes(),
+            )
+            .unwrap()
+        };
+        // No stored object has the copy elsewhere: it shows where the search ends.
+        let copy = format!("{{{APPLIED_COPY}{{}}\"}}");
+        let elsewhere = cached("\"name\":\"s\"", &copy);
+        assert!(!object_has_values(info, &elsewhere, ObjectParts::Metadata));
+        let applied = cached(&format!("\"name\":\"s\",\"annotations\":{copy}"), "{}");
+        assert!(object_has_values(info, &applied, ObjectParts::Metadata));
+        for (object, wanted) in [(&elsewhere, true), (&cached("\"name\":\"s\"", "{}"), false)] {
+            assert_eq!(object_has_values(info, object, ObjectParts::Whole), wanted);
+            assert_eq!(object.has_values(|_| panic!("it is known")), wanted);
+            let deleted = object.restated(Position::new(2, 0), WatchEventType::Deleted);
+            assert_eq!(deleted.has_values(|_| panic!("it is known")), wanted);
+            assert!(object.with_json(&object.json()).has_values(|_| true), "other JSON");
+        }
+    }
 
     #[test]
     fn values_are_found_in_the_parts_that_are_sent() {

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use postern_auth::identity::Identity;
@@ -172,12 +171,13 @@ impl<'a> Batch<'a> {
         found.map_or(0, |found| found.json().len())
     }
 
-    /// Notes the copy of a source to a secret, if the readers of the source are noted.
-    fn note_copy(&self, target: &SyncTarget, of: &ObjectMeta) {
-        let DataSource { kind, namespace, name } = &target.source;
+    /// Notes the copy to a secret in this state, if the readers of its source are noted.
+    fn note_copy(&self, kind: &dyn AnyKind, of: &ObjectMeta) {
+        let source = data_source(&self.registry.cache().policy(), kind, of);
+        let Some(DataSource { kind, namespace, name }) = source else { return };
         let info = kind.info();
-        let key = storage_key::object(info, Some(namespace), name);
-        let writer = target.writer.as_deref().and_then(|writer| self.identity(writer));
+        let key = storage_key::object(info, Some(&namespace), &name);
+        let writer = of.annotations.get(SYNCED_FOR).and_then(|writer| self.identity(writer));
         let source = self.registry.cache().of(info).get(&key).ok().flatten();
         let (Some(writer), Some(source)) = (writer, source.filter(|_| info.notes_readers())) else {
             return;
@@ -187,7 +187,7 @@ impl<'a> Batch<'a> {
         let copy = storage_key::holder(Some(&of.namespace), &of.name);
         let now = self.registry.source().now().unix_seconds();
         let (secret, reader) = (NotedSecret { key: &key, uid }, Reader::of_copy(&writer, &copy));
-        self.registry.reader_notes().note(secret, reader, now);
+        self.registry.reader_notes().note(secret, &writer.name, reader, now);
     }
 
     /// Whether a writer may read a source now.
@@ -246,7 +246,6 @@ pub(super) async fn copy_data(
     let (wanted, mut failure) = wanted_state(batch, kind, &object)?;
     // Most often there is no change: permissions change for other callers.
     if wanted.fields != object.fields {
-        let has_copied = AtomicBool::new(false);
         if data_of(&wanted) != data_of(&object)
             && let Some(target) =
                 target.take_if(|target| !batch.counts_copy(target, &object.metadata))
@@ -257,18 +256,18 @@ pub(super) async fn copy_data(
         let permit =
             Permit::for_server(kind, Verb::Update, Some(&metadata.namespace), &metadata.name);
         let writing = writing();
-        // Decided on the object in the transaction, which may have been written in the meantime.
+        // Decided on the object in the transaction, which may have been written in the meantime. The copy is noted before
+        // it is committed: no copy is missing, and one that another write prevents can be noted, too.
         let update = operations::update(registry, &permit, &writing, |now| {
             let (object, _) = wanted_state(batch, kind, now)?;
-            has_copied.store(data_of(&object) != data_of(now), Ordering::Relaxed);
+            if data_of(&object) != data_of(now) {
+                batch.note_copy(kind, &now.metadata);
+            }
             Ok(object)
         });
         if let Some(refused) = refusal(update.await)? {
             report(registry, kind, &object, &refused).await?;
             failure = Some(refused);
-        } else if let Some(target) = target.as_ref().filter(|_| has_copied.load(Ordering::Relaxed))
-        {
-            batch.note_copy(target, metadata);
         }
     }
     if let Some((reason, message)) = failure {

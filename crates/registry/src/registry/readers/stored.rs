@@ -1,9 +1,9 @@
 //! The stored readers of secrets: a record next to each secret, and one record for all.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use postern_kinds::shared_secret_readers::MAX_READERS;
 use postern_kinds::{AnyKind, Info, all};
 use postern_meta::decode::decode_typed;
 use postern_meta::object::Object;
@@ -13,7 +13,7 @@ use postern_store::{Change, Condition, Entry, Error, Txn};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::notes::{Note, Reader, SecretNotes, uid_of};
+use super::notes::{Note, Reader, Row, SecretNotes, push_out, uid_of};
 use crate::errors::from_store;
 use crate::registry::Registry;
 use crate::storage_key;
@@ -22,13 +22,16 @@ use crate::storage_key;
 /// secrets cannot fill the store with writes.
 const SECRETS_PER_ROUND: usize = 16_384;
 
+/// The bytes of the records that are stored in one round, for the same reason. The last transaction may exceed it.
+const BYTES_PER_ROUND: usize = 32 * 1024 * 1024;
+
 /// The records in one transaction. A record has less than 90 KiB, and an engine may take 1.4 MB.
 const RECORDS_PER_TXN: usize = 12;
 
 /// The readers of one secret.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct Readers {
+pub(crate) struct SecretReaders {
     /// The uid of the secret. A later secret of the same name is another secret.
     uid: String,
     /// Whether there were more readers than are kept.
@@ -48,6 +51,24 @@ pub(crate) struct StoredReader {
     pub(crate) first_time: Timestamp,
     pub(crate) last_time: Timestamp,
     pub(crate) count: u64,
+}
+
+impl Row for StoredReader {
+    fn reader(&self) -> &Reader<'static> {
+        &self.reader
+    }
+
+    fn times(&self) -> [i64; 2] {
+        [self.last_time.unix_seconds(), self.first_time.unix_seconds()]
+    }
+}
+
+/// What a round has stored.
+#[derive(Default)]
+struct Round {
+    bytes: usize,
+    /// The last error. The notes that it is about are tried again in the next round.
+    error: Option<ApiError>,
 }
 
 /// A record as it was read.
@@ -73,13 +94,16 @@ struct ReaderLog {
     /// The last time at which notes were lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lost_at: Option<Timestamp>,
+    /// The number of the store's epoch. A restore begins another one, and has lost the readers since the backup.
+    #[serde(default)]
+    epoch: u32,
 }
 
-impl Readers {
+impl SecretReaders {
     /// Adds notes of this server.
     fn add(&mut self, notes: &SecretNotes) {
         self.truncated |= notes.is_truncated;
-        for Note { reader, first_unix_seconds, last_unix_seconds, count } in &notes.readers {
+        for Note { reader, first_unix_seconds, last_unix_seconds, count, .. } in &notes.readers {
             let first_time = Timestamp::from_unix_seconds(*first_unix_seconds);
             let last_time = Timestamp::from_unix_seconds(*last_unix_seconds);
             match self.readers.iter_mut().find(|known| known.reader == **reader) {
@@ -97,10 +121,7 @@ impl Readers {
             }
         }
         self.readers.sort_by_key(|known| std::cmp::Reverse((known.last_time, known.first_time)));
-        if self.readers.len() > MAX_READERS {
-            self.truncated = true;
-            self.readers.truncate(MAX_READERS);
-        }
+        self.truncated |= !push_out(&mut self.readers).is_empty();
     }
 }
 
@@ -112,55 +133,94 @@ fn kind_of(key: &str) -> Option<&'static Info> {
 }
 
 impl Registry {
-    /// Stores the notes of readers: adds them to what this and other servers have stored.
+    /// Stores the notes of readers: adds them to what this and other servers have stored. Notes that cannot be stored are
+    /// tried again in the next round.
+    ///
+    /// # Errors
+    /// The last error of the store.
+    pub(crate) async fn store_readers(&self) -> Result<(), ApiError> {
+        self.reader_log().await?;
+        let due = self.reader_notes().oldest(SECRETS_PER_ROUND);
+        // A secret that the cache does not have yet would count as gone.
+        self.cache().wait_until_current().await?;
+        let mut round = Round::default();
+        for batch in due.chunks(RECORDS_PER_TXN) {
+            if round.bytes >= BYTES_PER_ROUND {
+                break;
+            }
+            self.store_readers_of(batch, &mut round).await;
+        }
+        round.error.map_or(Ok(()), Err)
+    }
+
+    /// Stores all notes of readers, at the end of the server. Those that are not stored in this time are lost.
     ///
     /// # Errors
     /// The errors of the store.
-    pub(crate) async fn store_readers(&self) -> Result<(), ApiError> {
-        self.reader_log().await?;
-        let mut due = self.reader_notes().oldest(SECRETS_PER_ROUND);
-        while !due.is_empty() {
-            let batch = due.split_off(due.len().saturating_sub(RECORDS_PER_TXN));
-            self.store_readers_of(batch).await?;
+    pub(crate) async fn finish_readers(&self, timeout: Duration) -> Result<(), ApiError> {
+        let stored = tokio::time::timeout(timeout, self.store_all_readers()).await;
+        if self.reader_notes().len() > 0 {
+            self.reader_notes().lose();
+            self.reader_log().await?;
         }
-        Ok(())
+        stored.unwrap_or(Ok(()))
+    }
+
+    /// Stores notes of readers in rounds, until there are none or a round stores none.
+    async fn store_all_readers(&self) -> Result<(), ApiError> {
+        loop {
+            let before = self.reader_notes().len();
+            self.store_readers().await?;
+            let after = self.reader_notes().len();
+            if after == 0 || after >= before {
+                return Ok(());
+            }
+        }
     }
 
     /// Stores the notes of the secrets with these uids.
-    async fn store_readers_of(&self, batch: Vec<Arc<str>>) -> Result<(), ApiError> {
-        // Otherwise a secret that was created just now would be taken for one that is gone.
-        self.cache().wait_until_current().await?;
+    async fn store_readers_of(&self, batch: &[Arc<str>], round: &mut Round) {
         let storing = self.reader_notes().storing.lock().await;
-        let (mut txn, mut noted) = (Txn::default(), Vec::with_capacity(batch.len()));
-        for uid in &batch {
+        let (mut txn, mut bytes) = (Txn::default(), 0);
+        let mut handled = Vec::with_capacity(batch.len());
+        for uid in batch {
             let Some(notes) = self.reader_notes().of(uid) else { continue };
-            if let Some((conditions, change)) = self.readers_change(uid, &notes).await? {
-                txn.conditions.extend(conditions);
-                txn.changes.push(change);
+            match self.readers_change(uid, &notes).await {
+                Ok(Some((conditions, change))) => {
+                    bytes += if let Change::Put { value, .. } = &change { value.len() } else { 0 };
+                    txn.conditions.extend(conditions);
+                    txn.changes.push(change);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    round.error = Some(error);
+                    continue;
+                }
             }
-            noted.push((uid, notes));
+            handled.push((uid, notes));
         }
         if !txn.changes.is_empty() {
             match self.store().commit(txn).await {
-                Ok(_) => {}
-                // A secret has changed or is gone, or another server has stored notes. Each half is tried again at
-                // once. A conflict on a single secret is tried again in the next round.
-                Err(Error::Conflict { .. }) if batch.len() > 1 => {
+                Ok(_) => round.bytes += bytes,
+                // A secret has changed or is gone, another server has stored notes, or the engine takes less at once. Each
+                // half is tried again at once. A conflict on a single secret is tried again in the next round.
+                Err(Error::Conflict { .. } | Error::TooLarge { .. }) if batch.len() > 1 => {
                     drop(storing);
-                    let mut first = batch;
-                    let second = first.split_off(first.len() / 2);
-                    Box::pin(self.store_readers_of(first)).await?;
-                    return Box::pin(self.store_readers_of(second)).await;
+                    let (first, second) = batch.split_at(batch.len() / 2);
+                    Box::pin(self.store_readers_of(first, round)).await;
+                    return Box::pin(self.store_readers_of(second, round)).await;
                 }
-                Err(Error::Conflict { .. }) => return Ok(()),
-                Err(error) => return Err(from_store(error)),
+                Err(Error::Conflict { .. }) => return,
+                Err(error) => {
+                    round.error = Some(from_store(error));
+                    return;
+                }
             }
         }
-        for (uid, notes) in noted {
+        for (uid, notes) in handled {
             self.reader_notes().remove(uid, &notes);
         }
         drop(storing);
-        Ok(())
     }
 
     /// The change that stores notes, and its conditions; `None` if the secret is gone. The secret must be as it was read,
@@ -171,7 +231,8 @@ impl Registry {
         notes: &SecretNotes,
     ) -> Result<Option<(Vec<Condition>, Change)>, ApiError> {
         let Some(info) = kind_of(&notes.key) else { return Ok(None) };
-        let Ok(Some(secret)) = self.cache().of(info).get(&notes.key) else { return Ok(None) };
+        // The state of a corrupt secret is not known: it is an error, and not gone.
+        let Some(secret) = self.cache().of(info).get(&notes.key)? else { return Ok(None) };
         if uid_of(&secret.json()) != Some(uid) {
             return Ok(None);
         }
@@ -206,7 +267,7 @@ impl Registry {
         &self,
         kind: &dyn AnyKind,
         secret: &Object,
-    ) -> Result<Readers, ApiError> {
+    ) -> Result<SecretReaders, ApiError> {
         let metadata = &secret.metadata;
         let key = storage_key::object(kind.info(), Some(&metadata.namespace), &metadata.name);
         let log = self.reader_log().await?;
@@ -220,21 +281,24 @@ impl Registry {
         let created = metadata.creation_timestamp;
         let since = created.map_or(log.since, |created| created.max(log.since));
         readers.truncated |= log.lost_at.is_some_and(|lost_at| lost_at >= since);
-        Ok(Readers { since: Some(since), ..readers })
+        Ok(SecretReaders { since: Some(since), ..readers })
     }
 
-    /// What is known about the notes of all secrets. It is stored by the first call, and when this server has lost notes.
+    /// What is known about the notes of all secrets. It is stored by the first call, by the first call after a restore, and
+    /// when this server has lost notes.
     async fn reader_log(&self) -> Result<ReaderLog, ApiError> {
         let key: Arc<str> = storage_key::READER_LOG.into();
         let stored = self.stored_record(&key).await?;
         let known: Option<ReaderLog> = stored.decoded();
-        let has_losses = self.reader_notes().have_losses();
+        let epoch = self.store().epoch().await.map_err(from_store)?.number;
+        let is_restored = known.as_ref().is_some_and(|known| known.epoch != epoch);
+        let has_losses = self.reader_notes().have_losses() || is_restored;
         if let Some(known) = known.clone().filter(|_| !has_losses) {
             return Ok(known);
         }
         let now = self.source().now();
         let since = known.map_or(now, |known| known.since);
-        let log = ReaderLog { since, lost_at: has_losses.then_some(now) };
+        let log = ReaderLog { since, lost_at: has_losses.then_some(now), epoch };
         let changes = vec![Change::Put { key, value: encoded(&log)? }];
         let conditions = stored.condition.into_iter().collect();
         match self.store().commit(Txn { conditions, changes }).await {
@@ -248,11 +312,15 @@ impl Registry {
 }
 
 /// The readers in a record of the secret with this uid. Those in a record that cannot be read are missing.
-fn readers_in(stored: &StoredRecord, uid: &str) -> Readers {
-    let record: Option<Readers> = stored.decoded();
+fn readers_in(stored: &StoredRecord, uid: &str) -> SecretReaders {
+    let record: Option<SecretReaders> = stored.decoded();
     let truncated = record.is_none() && (stored.entry.is_some() || stored.condition.is_none());
     let own = record.filter(|record| record.uid == uid);
-    own.unwrap_or_else(|| Readers { uid: uid.to_owned(), truncated, ..Readers::default() })
+    own.unwrap_or_else(|| SecretReaders {
+        uid: uid.to_owned(),
+        truncated,
+        ..SecretReaders::default()
+    })
 }
 
 fn encoded(record: &impl Serialize) -> Result<Bytes, ApiError> {

@@ -5,11 +5,14 @@
 
 mod race;
 
+use postern_auth::writer::Writer;
 use postern_kinds::cluster::Cluster;
 use postern_kinds::namespace::Namespace;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::project::Project;
 use postern_kinds::project_secret::ProjectSecret;
+use postern_kinds::rbac::PROJECT_LABEL;
+use postern_kinds::secret_sync::{SHARED_SECRET_NAME, SYNCED_FOR};
 use postern_kinds::space_instance::SpaceInstance;
 use postern_kinds::team::Team;
 use postern_kinds::user::User;
@@ -17,6 +20,7 @@ use postern_kinds::user::User;
 use self::race::{OtherWrite, Race, both};
 use super::*;
 use crate::admit::Admitted;
+use crate::controllers;
 use crate::registry::quotas::key_limits;
 use crate::storage_key;
 
@@ -490,4 +494,48 @@ async fn sizes(all: &mut Answers) {
         (race.admit_new(RED, json!({ "spec": { "users": names } })).await, vec![])
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_copy_is_noted_for_the_source_that_it_is_from() {
+    let race = Race::new().await;
+    let one = &race.one;
+    let labels = json!({ "metadata": { "labels": { PROJECT_LABEL: "shop" } } });
+    one.make(at(&Namespace, "shop"), labels).await;
+    let ada = one.make(at(&User, "ada"), json!({ "spec": {} })).await;
+    let key = one.make(at(&OwnedAccessKey, "laptop"), json!({ "spec": { "user": "ada" } })).await;
+    for (name, value) in [("old", "b2xk"), ("new", "bmV3")] {
+        let spec = json!({ "owner": { "user": "ada" }, "data": { "k": value } });
+        one.make(secret(name), json!({ "spec": spec })).await;
+    }
+    let writer = Writer {
+        user: "ada".to_owned(),
+        uid: ada.metadata.uid,
+        key: "laptop".to_owned(),
+        key_uid: key.metadata.uid,
+        ..Writer::default()
+    };
+    let copy = within("shop", &ProjectSecret, "copy");
+    let metadata = json!({
+        "labels": { SHARED_SECRET_NAME: "old" },
+        "annotations": { SYNCED_FOR: serde_json::to_string(&writer).unwrap() },
+    });
+    one.make(copy, json!({ "metadata": metadata })).await;
+    one.current().await;
+    let change = race.set(copy, "/metadata/labels", json!({ SHARED_SECRET_NAME: "new" }));
+    race.before_next_commit(change).await;
+    let flow = Arc::new(Flow::new(Limits::default()));
+    let mut running = tokio::task::JoinSet::new();
+    running.spawn(controllers::project_secrets::run(one.registry.clone(), flow));
+    let copied = async {
+        let mut progress = one.registry.cache().subscribe();
+        while one.read(copy).await.unwrap().fields["spec"]["data"]["k"] != "bmV3" {
+            progress.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), copied).await.unwrap();
+    let source = one.read(secret("new")).await.unwrap();
+    let found = one.registry.readers_of(&SharedSecret, &source).await.unwrap();
+    let noted: Vec<_> = found.readers.iter().map(|one| &*one.reader.object).collect();
+    assert_eq!(noted, ["shop/copy"]);
 }

@@ -222,6 +222,12 @@ impl Race {
         (Previous::of(cached).unwrap(), secrets)
     }
 
+    /// Lets the other server make a write before the next commit of the one server.
+    pub(super) async fn before_next_commit(&self, write: OtherWrite) {
+        self.other.current().await;
+        self.interrupted.writes.lock().push_back(write);
+    }
+
     /// Commits a write, while these writes are made before each attempt.
     pub(super) async fn commit(
         &self,
