@@ -17,6 +17,7 @@ use postern_kinds::user::User;
 use postern_kinds::workload_identity::WorkloadIdentity;
 use postern_kinds::{Info, Kind as _, MANAGEMENT_V1, Owner, Principal};
 use postern_meta::object::Object;
+use postern_meta::status::Reason;
 use serde_json::{Map, Value, json};
 
 use super::access_reviews::{KEY_EXTRA, ask, may_read_all, review_of};
@@ -369,6 +370,14 @@ impl View {
         }
         if name == self.own.access_key && self.own.access_key_scope.is_none() {
             return Ok(self.has_everything);
+        }
+        if key.is_none() {
+            let of = Collection::of::<OwnedAccessKey>(None);
+            let read = session.client.get_as(of, name, Representation::Metadata).await;
+            // The server hides the key from this caller, and rejects the change in the same way.
+            if read.is_err_and(|error| error.reason() == Some(Reason::NotFound)) {
+                return Ok(false);
+            }
         }
         let who = match key.filter(|key| key.groups.is_empty()).and_then(|key| key.owner.as_ref()) {
             Some(Owner::User(user)) => Who::User(user.clone()),
