@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use postern_kinds::{SecretText, identity_name};
+use postern_kinds::{SecretText, access_key, identity_name};
 use postern_meta::names::{config_map_key, dns1123_label, dns1123_subdomain, path_segment};
 
 use crate::duration::{parse_duration, parse_positive_duration};
@@ -32,8 +32,9 @@ pub(crate) fn name_behind_kind(text: &str) -> Result<String, String> {
                 .to_owned(),
         );
     }
-    if text.is_empty() {
-        return Err("the name must not be empty".to_owned());
+    // An access key in the place of a name goes to no server.
+    if text.is_empty() || text.contains(access_key::PREFIX) {
+        return name(text);
     }
     path_segment(text).map(|()| text.to_owned())
 }

@@ -201,6 +201,7 @@ mod tests {
             &["whoami", "pst_hush"],
             &["create", "accesskey", "pst_hush"],
             &["create", "accesskey", "--user", "pst_hush"],
+            &["delete", "accesskey", "pst_hush"],
         ] {
             let said = complaint(words);
             assert!(!said.contains("hush"), "{words:?}: {said}");
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_is_no_secret_is_repeated() {
-        for words in [&["delete", "secret", "a_b"][..], &["frobnicate"], &["login", "--timeout=x"]]
+        for words in [&["delete", "secret", "a/b"][..], &["frobnicate"], &["login", "--timeout=x"]]
         {
             let words: Vec<_> = [&["postern"], words].concat().iter().map(OsString::from).collect();
             let error = Line::try_parse_from(&words).map(|line| drop(line.command)).unwrap_err();
