@@ -153,7 +153,7 @@ async fn a_restored_store_has_lost_readers() {
         async || fixture.registry.readers_of(&SharedSecret, &made).await.unwrap().truncated;
     assert!(!truncated().await);
     let log = crate::storage_key::READER_LOG;
-    let mut known: Value = serde_json::from_slice(&fixture.stored(log).await).unwrap();
+    let mut known: Value = postern_meta::decode::decode_typed(&fixture.stored(log).await).unwrap();
     known["epoch"] = 7.into();
     fixture.put(log.into(), serde_json::to_vec(&known).unwrap().into()).await;
     assert!(truncated().await && truncated().await);
@@ -169,7 +169,7 @@ async fn a_corrupt_user_or_key_leaves_a_reader_without_its_name() {
     let names = async || {
         let permit = permit(Verb::Get, "db");
         let found = secret_readers::list(&fixture.registry, &permit).await.unwrap();
-        let found: Value = serde_json::from_slice(found.json()).unwrap();
+        let found: Value = postern_meta::decode::decode_typed(found.json()).unwrap();
         let one = found["readers"][0].clone();
         assert_eq!((&one["user"], &one["accessKey"]), (&json!("ada"), &json!("laptop")));
         ["displayName", "accessKeyDisplayName"].map(|name| one[name].clone())
