@@ -155,12 +155,15 @@ async fn the_security_officers_question() {
     let prepared = "postern create user ada
                     postern create user bob
                     postern set secret db password=hunter2
-                    postern share secret/db --user ada";
+                    postern share secret/db --user ada
+                    postern get secret db.password --as ada";
     admin.ok(prepared).await;
     let out = admin.ok(&blocks[0]).await;
     for wanted in ["ada", "yes", "platform:access:sharedsecrets:db", "access rule of the object"] {
         assert!(out.contains(wanted), "{wanted}: {out}");
     }
+    let reader = out.lines().find(|line| line.starts_with("ada ") && line.contains("Request"));
+    assert!(reader.is_some(), "the readers have ada, by the key of the administrator: {out}");
     assert!(!out.contains("hunter2"), "{out}");
     let denied = admin.run("postern can-i get secret/db --as ada").await;
     assert!(!denied.ok && denied.out == "no\n", "{denied:?}");
