@@ -12,7 +12,7 @@ use super::*;
 use crate::actions::secret_readers;
 use crate::controllers;
 use crate::credential::Credential;
-use crate::registry::readers::{Reader, StoredReader};
+use crate::registry::readers::{NotedSecret, Reader, StoredReader};
 use crate::registry::values::{ObjectParts, Recipient};
 
 impl Fixture {
@@ -162,10 +162,18 @@ async fn a_restored_store_has_lost_readers() {
 #[tokio::test]
 async fn a_corrupt_user_or_key_leaves_a_reader_without_its_name() {
     let fixture = fixture().await;
-    fixture.make(secret("db"), json!({ "spec": { "data": { "k": "dg==" } } })).await;
-    fixture.make(at(&User, "ada"), json!({ "spec": { "displayName": "Ada" } })).await;
-    let digest = fixture.key_of("laptop", "ada", json!({ "displayName": "Laptop" })).await;
-    fixture.send_db(digest).await;
+    let made = fixture.make(secret("db"), json!({})).await;
+    let ada = fixture.make(at(&User, "ada"), json!({ "spec": { "displayName": "Ada" } })).await;
+    fixture.key_of("laptop", "ada", json!({ "displayName": "Laptop" })).await;
+    let key = secret("db").key();
+    let db = NotedSecret { key: &key, uid: &made.metadata.uid };
+    let reader = Reader {
+        user: "ada".into(),
+        uid: ada.metadata.uid.as_str().into(),
+        access_key: "laptop".into(),
+        ..Reader::default()
+    };
+    fixture.registry.reader_notes().note(db, "ada", reader, START_UNIX_SECONDS);
     let names = async || {
         let permit = permit(Verb::Get, "db");
         let found = secret_readers::list(&fixture.registry, &permit).await.unwrap();
