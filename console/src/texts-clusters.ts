@@ -10,7 +10,7 @@ export const clusterTexts = {
   newKeyOf: (cluster: string) => `New key for the agent of ${cluster}`,
   oldKey: (key: string) => `If the access key ${key} exists, its value stops at once. An agent that runs with it loses its connection until it has the new value.`,
   keyExists: (key: string) => `An access key ${key} exists already, and keeps its value. “New key” replaces the value, if the key is the one of this agent.`,
-  otherKey: (key: string) => `The access key ${key} is not the one of the agent of this cluster. It was not changed. If nobody needs it, delete it, and try again.`,
+  otherKey: (key: string) => `The access key ${key} is not the one of the agent of this cluster. It was not changed. If it is not needed, delete it, and try again.`,
   authority: 'CA.pem has the certificate authority of this server. It is in your kubeconfig, as certificate-authority-data.',
   hint: 'The page shows when the cluster is ready.',
   connected: (cluster: string) => `${cluster} is ready.`,

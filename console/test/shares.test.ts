@@ -57,7 +57,7 @@ describe('changed', () => {
     expect(edit([own, both], 'user/ada', [])).toEqual([both]);
   });
 
-  it('changes a rule for one in its place, and moves one of several out of theirs', () => {
+  it('changes a rule for one user in its place, and moves one of several users out of a shared rule', () => {
     expect(edit([named], 'user/ada', ['get'])).toEqual([{ ...named, verbs: ['get'] }]);
     const both: Access = { name: 'readers', verbs: READ, users: ['ada'], teams: ['shop'] };
     expect(edit([both], 'user/ada', ['*'])).toEqual([

@@ -73,7 +73,7 @@ export async function newAgentKey(cluster: ObjectMeta, earlier: 'refuse' | 'repl
     if (!isCode(cause, 409)) throw cause;
     if (earlier === 'refuse') throw new ApiError(409, words.keyExists(`agent-${cluster.name}`), { reason: 'AlreadyExists' });
   }
-  // The key is there. Nobody can read its value, so it gets a new one.
+  // The key exists, and its value cannot be read, so it gets a new one.
   const value = newKeyValue();
   const present = await get<OwnedAccessKey>(objectPath(ACCESS_KEYS, `agent-${cluster.name}`), { background: true });
   await perform(renewalOf(present, cluster, value));

@@ -62,7 +62,7 @@ def a_developers_first_day(bench):
     settled(bob_page)
     expect(card(bob_page, "Shared with me")).to_contain_text("No secret is shared with you yet.")
     expect(card(bob_page, "My projects")).to_contain_text("You are not a member of a project.")
-    # Nothing that this user may not do: a project, or a list that is not theirs to read.
+    # Nothing that this user may not do: a project, or a list that the user cannot read.
     assert "create project" not in bob_page.locator("main").inner_text()
     assert "may not" not in bob_page.locator("main").inner_text()
     links = shown_links(bob_page)

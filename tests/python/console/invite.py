@@ -50,7 +50,7 @@ def the_actions_fit_the_user(bench):
     expect(waiting).to_have_count(0)
     keys = bench.ok("GET", f"{API}/users/dana/accesskeys")["items"]
     assert keys == [], keys
-    # Nobody can use a link of a disabled user, so there is none.
+    # A disabled user cannot use a link, so there is none.
     bench.ok("PATCH", f"{API}/users/dana", {"spec": {"disabled": True}})
     expect(button).to_have_attribute("title", "A disabled user cannot log in. Enable the user first.")
     expect(button).to_have_attribute("aria-disabled", "true")

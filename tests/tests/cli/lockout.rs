@@ -248,13 +248,13 @@ async fn every_write_that_takes_the_last_way_in_needs_force() {
         rbac("ClusterRole", "all", "rules: [{ apiGroups: ['*'], resources: ['*'], verbs: ['*'] }]"),
     );
     let ops = "subjects: [{ apiGroup: rbac.authorization.k8s.io, kind: Group, name: 'platform:team:ops' }]";
-    let nobody = "subjects: []";
+    let no_subjects = "subjects: []";
     let of_role =
         "roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: all }\n";
     let binding =
         |subjects: &str| rbac("ClusterRoleBinding", "ops", &format!("{of_role}{subjects}"));
     let bound = admin.file("binding.yaml", binding(ops));
-    let unbound = admin.file("unbound.yaml", binding(nobody));
+    let unbound = admin.file("unbound.yaml", binding(no_subjects));
     let powerless = admin.file("powerless.yaml", rbac("ClusterRole", "all", "rules: []"));
     for file in [&role, &bound] {
         admin.ok(&["apply", "-f", file]).await;
