@@ -7,17 +7,22 @@ use std::path::{Path, PathBuf};
 /// The files that `npm run build` makes in `console/`. They are not committed.
 const BUILT: &str = "../../console/dist";
 
+/// The committed files among them.
+const COMMITTED: &str = "../../console/public";
+
 fn main() -> std::io::Result<()> {
     println!("cargo:rerun-if-changed=build.rs");
     let variable = |name| std::env::var_os(name).map(PathBuf::from).unwrap_or_default();
     let mut list = String::new();
-    // A debug build reads the files when they are requested.
-    let is_debug = variable("PROFILE") == Path::new("debug");
-    if std::env::var_os("CARGO_FEATURE_CONSOLE").is_some() && !is_debug {
-        let directory = variable("CARGO_MANIFEST_DIR").join(BUILT);
+    if std::env::var_os("CARGO_FEATURE_CONSOLE").is_some() {
+        // A debug build reads the files when they are requested. Its list has the committed ones, so that each build
+        // compiles a list.
+        let is_debug = variable("PROFILE") == Path::new("debug");
+        let listed = if is_debug { COMMITTED } else { BUILT };
+        let directory = variable("CARGO_MANIFEST_DIR").join(listed);
         // A path that is missing would make each build run this script again. So the directory is created, empty.
         std::fs::create_dir_all(&directory)?;
-        println!("cargo:rerun-if-changed={BUILT}");
+        println!("cargo:rerun-if-changed={listed}");
         let mut files = Vec::new();
         add_files(&directory, &mut files)?;
         // In one order, so that two builds of one commit are equal.
@@ -25,7 +30,7 @@ fn main() -> std::io::Result<()> {
         let entries = files.iter().map(|file| {
             let name = file.strip_prefix(&directory).unwrap_or(file).to_string_lossy();
             let path = file.to_string_lossy();
-            format!("({name:?}, &include_bytes!({path:?})[..]),\n")
+            format!("({name:?}, include_bytes!({path:?}).as_slice()),\n")
         });
         list = entries.collect();
     }

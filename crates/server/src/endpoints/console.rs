@@ -42,7 +42,8 @@ const MISSING: &str = "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-
     Release archives and images have the console.</p>\n\
     <p>The API, kubectl and the command line work without it.</p>\n</html>\n";
 
-/// The files in the program, by name: none in a debug build, and none without the feature `console`. `build.rs` lists them.
+/// The files in the program, by name: only the committed ones in a debug build, and none without the feature `console`.
+/// `build.rs` lists them.
 const BUILT: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/console.rs"));
 
 /// The directory from which a debug build reads the files.
