@@ -282,8 +282,7 @@ impl Process {
 
     /// Asks for one line on the terminal, which does not show it.
     pub(crate) fn prompt_hidden(&self, question: &str) -> Result<SecretText, CliError> {
-        let _ = write!(io::stderr(), "{} (not shown): ", escape(question));
-        let answered = read_hidden();
+        let answered = read_hidden(&format!("{} (not shown): ", escape(question)));
         // The line break that the terminal did not show.
         self.print_status("");
         let cannot = |error| CliError::new(format!("cannot read from the terminal: {error}"));
@@ -369,10 +368,10 @@ fn is_closed(stream: impl AsFd) -> bool {
         && own.st_rdev == null.st_rdev
 }
 
-/// Reads a line without echo, character by character: a control character is not a part of the line, and Ctrl-C ends the
-/// question at once. `None` after Ctrl-C, and after Ctrl-D in an empty line. No signal ends the process meanwhile: the
-/// terminal would stay without echo.
-fn read_hidden() -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+/// Asks, and reads a line without echo, character by character: a control character is not a part of the line, and Ctrl-C
+/// ends the question at once. `None` after Ctrl-C, and after Ctrl-D in an empty line. No signal ends the process meanwhile:
+/// the terminal would stay without echo.
+fn read_hidden(question: &str) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let stdin = io::stdin();
     let before = tcgetattr(&stdin)?;
     let mut hidden = before.clone();
@@ -381,6 +380,8 @@ fn read_hidden() -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     hidden.special_codes[SpecialCodeIndex::VMIN] = 1;
     hidden.special_codes[SpecialCodeIndex::VTIME] = 0;
     tcsetattr(&stdin, OptionalActions::Flush, &hidden)?;
+    // The question comes after the change: an answer that a program gives at once would be shown, and then thrown away.
+    let _ = write!(io::stderr(), "{question}");
     let read = hidden_line(stdin.lock());
     tcsetattr(&stdin, OptionalActions::Now, &before)?;
     read
