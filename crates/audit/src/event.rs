@@ -127,6 +127,10 @@ pub(super) type Annotation<'a> = (&'static str, Cow<'a, str>);
 impl<'a> Annotations<'a> {
     /// Adds an annotation. It replaces one with the same name.
     pub(super) fn note(&mut self, name: &'static str, text: Cow<'a, str>) {
+        if self.0.last().is_none_or(|(last, _)| *last < name) {
+            self.0.push((name, text));
+            return;
+        }
         match self.0.binary_search_by(|(known, _)| known.cmp(&name)) {
             Ok(index) => self.0[index].1 = text,
             Err(index) => self.0.insert(index, (name, text)),

@@ -134,10 +134,19 @@ impl Line {
     }
 }
 
-/// Whether JSON escapes a character of a text. Without an early return, the compiler compares many bytes at once.
+/// Whether JSON escapes a character of a text. The compiler compares a whole chunk at once. The last chunk overlaps the one
+/// before it, so that no byte of a longer text is compared alone.
 fn needs_escape(text: &str) -> bool {
-    text.bytes()
-        .fold(false, |found, byte| found || (byte < 0x20) || (byte == b'"') || (byte == b'\\'))
+    const CHUNK_BYTES: usize = 16;
+    let is_escaped = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
+    let in_chunk = |chunk: &[u8; CHUNK_BYTES]| {
+        chunk.iter().fold(false, |found, byte| found | is_escaped(byte))
+    };
+    let bytes = text.as_bytes();
+    match bytes.last_chunk() {
+        Some(last) => bytes.as_chunks().0.iter().chain([last]).any(in_chunk),
+        None => bytes.iter().any(is_escaped),
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Authentication, from `Parsed` to `Authenticated`: finds the owner of the access key.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use http::header::{AUTHORIZATION, UPGRADE};
-use http::{HeaderMap, HeaderValue};
+use http::HeaderValue;
+use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use postern_auth::attributes::Attributes;
@@ -98,7 +98,7 @@ pub fn authenticate(
     last: &LastCredential,
 ) -> Result<Authenticated, Unauthenticated> {
     let AuthenticationView { digester, principals, policy, version, now, uses, own_url } = *view;
-    let header = only_credential(parsed.headers());
+    let header = only_credential(&parsed);
     let known = header.and_then(|header| last.digest_of(header));
     let cookie = session_cookie::credential(&parsed, own_url);
     let digest = match (known, &cookie) {
@@ -152,11 +152,11 @@ fn is_endpoint_token(parsed: &Parsed, own_url: &str) -> bool {
 }
 
 /// The value of `Authorization`; `None` if another header could also have a credential.
-fn only_credential(headers: &HeaderMap) -> Option<&[u8]> {
-    if headers.contains_key(UPGRADE) {
+fn only_credential(parsed: &Parsed) -> Option<&[u8]> {
+    if parsed.is_upgrade() {
         return None;
     }
-    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let mut values = parsed.headers().get_all(AUTHORIZATION).iter();
     values.next().filter(|_| values.next().is_none()).map(HeaderValue::as_bytes)
 }
 

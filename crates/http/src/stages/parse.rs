@@ -109,7 +109,8 @@ struct Head {
     version: Version,
     /// The connection after an upgrade to another protocol.
     upgrade: Option<OnUpgrade>,
-    /// Whether the client requests a WebSocket.
+    /// Whether the client requests an upgrade to another protocol, and whether that is a WebSocket.
+    is_upgrade: bool,
     is_websocket: bool,
     target: Target,
     shape: PathShape,
@@ -128,7 +129,8 @@ impl Parsed {
         let (query, target) = parsed;
         let Parts { method, uri, headers, version, mut extensions, .. } = parts;
         let upgrade = extensions.remove::<OnUpgrade>();
-        let is_websocket = websocket::is_requested(&headers);
+        let is_upgrade = headers.contains_key(http::header::UPGRADE);
+        let is_websocket = is_upgrade && websocket::is_requested(&headers);
         Self(Arc::new(Head {
             method,
             uri,
@@ -136,6 +138,7 @@ impl Parsed {
             headers,
             version,
             upgrade,
+            is_upgrade,
             is_websocket,
             target,
             shape,
@@ -164,6 +167,7 @@ impl Parsed {
             headers,
             version: *version,
             upgrade: None,
+            is_upgrade: false,
             is_websocket: false,
             target: target.clone(),
             shape: *shape,
@@ -189,6 +193,7 @@ impl Parsed {
             headers: headers.clone(),
             version: *version,
             upgrade: None,
+            is_upgrade: false,
             is_websocket: false,
             target,
             shape: *shape,
@@ -230,7 +235,7 @@ impl Parsed {
 
     /// Whether the client requests an upgrade to another protocol.
     pub fn is_upgrade(&self) -> bool {
-        self.0.headers.contains_key(http::header::UPGRADE)
+        self.0.is_upgrade
     }
 
     /// Whether the client requests a WebSocket.

@@ -53,7 +53,7 @@ pub(super) async fn migrate(
     check_names(&body, &source)?;
     for _ in 0..ATTEMPTS {
         registry.cache().wait_until_current().await?;
-        let renewed = permit.renewed(registry.cache(), registry.source().now())?;
+        let renewed = permit.renewed(registry.cache(), registry.source())?;
         let permit = renewed.as_ref().unwrap_or(permit);
         check_in_project(registry, &body, &source)?;
         let deleting = check_rights(registry, permit, &source)?;

@@ -18,12 +18,12 @@ use postern_auth::policy::{Decision, Policy};
 use postern_kinds::action::{Action, ActionRight};
 use postern_kinds::{AnyKind, Caller, MANAGEMENT_V1, Owner, RequiredRight, Right, Verb};
 use postern_meta::status::{ApiError, StatusCause};
-use postern_meta::time::Timestamp;
 
 pub use self::coverage::{Coverage, is_filtered, with_namespace_to_try};
 use self::coverage::{attributes_of, holds_by_owner, refused};
 pub use self::target::{ResourceTarget, SELECTABLE_FIELDS, selectable_fields, stored_kind};
 use crate::cache::{Cache, CachedObject, PolicyAt};
+use crate::clock::Source;
 use crate::credential::{Credential, check_impersonation};
 use crate::storage_key;
 
@@ -157,14 +157,18 @@ impl Permit {
     ///
     /// # Errors
     /// The errors of [`Permit::decide`]; 401 if the key is no longer valid.
-    pub(crate) fn renewed(&self, cache: &Cache, now: Timestamp) -> Result<Option<Self>, ApiError> {
+    pub(crate) fn renewed(
+        &self,
+        cache: &Cache,
+        source: &dyn Source,
+    ) -> Result<Option<Self>, ApiError> {
         if self.credential.is_server() || self.credential.is_known_at(cache.access_version()) {
             return Ok(None);
         }
         let mut renewed = self.clone();
         let version = cache.access_version();
         let policy = cache.policy();
-        if let Some(current) = self.credential.current(cache, &policy, now)? {
+        if let Some(current) = self.credential.current(cache, &policy, source.now())? {
             renewed.credential = self.credential.renewed(&current).known_at(version);
         }
         renewed.under(policy).map(Some)

@@ -80,6 +80,8 @@ pub struct EncodedObject {
     created: Option<ObjectIdentity>,
     /// The uid of the owner, if a write has made it.
     owner_uid: Option<String>,
+    /// The object of the cache that has this JSON, if it was read.
+    cached: Option<Arc<CachedObject>>,
 }
 
 /// Name and uid of an object.
@@ -140,7 +142,18 @@ impl EncodedObject {
             json: Bytes::from(object.to_json_bytes()),
             created: Some(created),
             owner_uid: None,
+            cached: None,
         })
+    }
+
+    /// An object of the cache.
+    pub(crate) fn of_cached(object: Arc<CachedObject>) -> Self {
+        Self { json: object.json(), created: None, owner_uid: None, cached: Some(object) }
+    }
+
+    /// The object of the cache that has this JSON, if it was read.
+    pub(crate) fn cached(&self) -> Option<&Arc<CachedObject>> {
+        self.cached.as_ref()
     }
 
     /// Name and uid, if the request has created the object.

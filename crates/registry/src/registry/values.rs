@@ -148,6 +148,9 @@ impl Recipient {
     /// The values in a response with one object: that of the request, or one that has parts of it. `info` is of the kind of
     /// the response.
     pub fn object(&self, info: &Info, object: &EncodedObject, parts: ObjectParts) -> SentValues {
+        if let Some(cached) = object.cached() {
+            return self.cached_object(info, cached, parts);
+        }
         if !has_values(info, object.json(), parts) {
             return SentValues::None;
         }
@@ -156,6 +159,16 @@ impl Recipient {
             let name = caller.name.as_deref().or_else(created).unwrap_or_default();
             let key = storage_key::object(caller.info, caller.namespace.as_deref(), name);
             caller.note(&key, object.json());
+        }
+        SentValues::OfObject
+    }
+
+    fn cached_object(&self, info: &Info, object: &CachedObject, parts: ObjectParts) -> SentValues {
+        if !object_has_values(info, object, parts) {
+            return SentValues::None;
+        }
+        if let Some(caller) = &self.0 {
+            caller.note(object.key(), &object.json());
         }
         SentValues::OfObject
     }

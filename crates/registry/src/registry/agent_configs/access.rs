@@ -117,7 +117,7 @@ impl AgentAccess {
             }
             self.key_ends_at = current.key.ends_at();
         }
-        if let Some(renewed) = self.permit.renewed(cache, now)? {
+        if let Some(renewed) = self.permit.renewed(cache, self.registry.source())? {
             self.permit = renewed;
         }
         self.check_agent()?;

@@ -49,7 +49,7 @@ impl Document {
     /// The whole object, for a response to a caller with permission to read the configuration of
     /// the agent.
     pub fn encoded(&self) -> EncodedObject {
-        EncodedObject { json: self.object.json(), created: None, owner_uid: None }
+        EncodedObject::of_cached(self.object.clone())
     }
 }
 

@@ -129,7 +129,7 @@ impl AgentWatcher {
             }
             self.key_ends_at = current.key.ends_at();
         }
-        match self.permit.renewed(cache, now) {
+        match self.permit.renewed(cache, self.registry.source()) {
             Ok(None) => Ok(()),
             Ok(Some(renewed)) => {
                 self.permit = renewed;

@@ -82,7 +82,7 @@ impl Registry {
         let is_unchanged = first.change.is_none();
         let owner_uid = first.owner_uid.take();
         if is_unchanged && others.is_empty() && first.effects.changes.is_empty() {
-            return Ok(EncodedObject { json: first.json, created, owner_uid });
+            return Ok(EncodedObject { json: first.json, created, owner_uid, cached: None });
         }
         let mut staged = Vec::with_capacity(1 + others.len());
         staged.push(first);
@@ -94,7 +94,7 @@ impl Registry {
         drop(commit_span);
         let first = staged.swap_remove(0);
         if is_unchanged {
-            return Ok(EncodedObject { json: first.json, created, owner_uid });
+            return Ok(EncodedObject { json: first.json, created, owner_uid, cached: None });
         }
         // A dry run of a create has no version; a dry run of a change has the old version.
         let version = if dry_run { first.previous } else { position };
@@ -103,7 +103,7 @@ impl Registry {
             Some(issued) => with_credential(first.kind, &json, issued)?,
             None => json,
         };
-        Ok(EncodedObject { json, created, owner_uid })
+        Ok(EncodedObject { json, created, owner_uid, cached: None })
     }
 
     /// Adds the changes of the bound names: the records of the users and teams that objects name.

@@ -247,13 +247,13 @@ impl Registry {
         let resource = self.cache().of(kind.info());
         let found = resource.get(&key_of(permit, resource)?);
         // The permit is decided again if permissions have changed before the object was read.
-        let renewed = permit.renewed(self.cache(), self.source().now())?;
+        let renewed = permit.renewed(self.cache(), self.source())?;
         let permit = renewed.as_ref().unwrap_or(permit);
         let found = unless_corrupt(permit, found)?;
         let found = found.ok_or_else(|| not_found(kind, permit.name()))?;
         permit.check(&found)?;
-        let json = observed(self.cache(), self.source(), permit, options.extended, found).json();
-        Ok(EncodedObject { json, created: None, owner_uid: None })
+        let object = observed(self.cache(), self.source(), permit, options.extended, found);
+        Ok(EncodedObject::of_cached(object))
     }
 
     /// The size of the object of a permit, in bytes; 0 if it does not exist, and for a collection.
@@ -271,7 +271,7 @@ impl Registry {
         self.cache().wait_until_current().await?;
         let resource = self.cache().of(permit.kind().info());
         let found = resource.get(&key_of(permit, resource)?);
-        let renewed = permit.renewed(self.cache(), self.source().now())?;
+        let renewed = permit.renewed(self.cache(), self.source())?;
         let permit = renewed.as_ref().unwrap_or(permit);
         let found = unless_corrupt(permit, found)?;
         let found = found.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
@@ -373,7 +373,7 @@ impl Registry {
         if permit.credential().is_server() {
             return Ok(None);
         }
-        let renewed = permit.renewed(self.cache(), self.source().now())?;
+        let renewed = permit.renewed(self.cache(), self.source())?;
         let current = renewed.as_ref().unwrap_or(permit);
         match self.cache().policy_at(revision) {
             Some(then) if !Arc::ptr_eq(&then, current.policy()) => current.under(then).map(Some),

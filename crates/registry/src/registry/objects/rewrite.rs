@@ -57,6 +57,7 @@ impl Registry {
         }
         EncodedObject {
             json: observed_json(self.cache(), self.source(), permit, object.json),
+            cached: None,
             ..object
         }
     }

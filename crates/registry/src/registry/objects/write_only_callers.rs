@@ -39,7 +39,7 @@ impl Registry {
         written.metadata.annotations.remove(LAST_APPLIED);
         // They name fields, including the keys of `data`.
         written.metadata.managed_fields.clear();
-        Ok(EncodedObject { json: Bytes::from(written.to_json_bytes()), ..object })
+        Ok(EncodedObject { json: Bytes::from(written.to_json_bytes()), cached: None, ..object })
     }
 
     /// Checks that the caller may get the object that it writes, for operations that compare or copy its values.

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use memchr::memmem;
+use memchr::memmem::Finder;
 use parking_lot::Mutex;
 use postern_auth::identity::Identity;
 use postern_kinds::shared_secret_readers::MAX_READERS;
@@ -406,7 +406,9 @@ impl ReaderNotes {
 /// The uid in the JSON of an object. In JSON from the store, only texts of the API come before it.
 pub(crate) fn uid_of(json: &[u8]) -> Option<&str> {
     const FIELD: &[u8] = b"\"uid\":\"";
-    let start = memmem::find(json, FIELD)? + FIELD.len();
+    // Building a searcher takes longer than the search.
+    static SEARCHER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(FIELD));
+    let start = SEARCHER.find(json)? + FIELD.len();
     let rest = json.get(start..)?;
     std::str::from_utf8(rest.get(..memchr::memchr(b'"', rest)?)?).ok()
 }
