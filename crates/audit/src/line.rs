@@ -6,6 +6,7 @@
 use std::io::Write as _;
 use std::net::IpAddr;
 
+use postern_meta::time::texts_of;
 use serde::Serialize;
 
 use super::event::{Event, ObjectRef, ResponseStatus};
@@ -47,8 +48,9 @@ pub(super) fn line_of(event: &Event<'_>) -> Vec<u8> {
     if let Some(object) = &event.response_object {
         line.value(r#","responseObject":"#, object);
     }
-    line.plain(r#","requestReceivedTimestamp":""#, &event.request_received_timestamp.text());
-    line.plain(r#","stageTimestamp":""#, &event.stage_timestamp.text());
+    let [received, stage] = texts_of([event.request_received_timestamp, event.stage_timestamp]);
+    line.plain(r#","requestReceivedTimestamp":""#, &received);
+    line.plain(r#","stageTimestamp":""#, &stage);
     let annotations = event.annotations.as_slice();
     for (index, (name, text)) in annotations.iter().enumerate() {
         line.raw(if index == 0 { r#","annotations":{""# } else { ",\"" });
@@ -134,19 +136,19 @@ impl Line {
     }
 }
 
-/// Whether JSON escapes a character of a text. The compiler compares a whole chunk at once. The last chunk overlaps the one
-/// before it, so that no byte of a longer text is compared alone.
+/// Whether JSON escapes a character of a text, for eight bytes at a time.
 fn needs_escape(text: &str) -> bool {
-    const CHUNK_BYTES: usize = 16;
-    let is_escaped = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
-    let in_chunk = |chunk: &[u8; CHUNK_BYTES]| {
-        chunk.iter().fold(false, |found, byte| found | is_escaped(byte))
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    let is_below = |word: u64, limit: u8| {
+        word.wrapping_sub(ONES * u64::from(limit)) & !word & (ONES << 7) != 0
     };
-    let bytes = text.as_bytes();
-    match bytes.last_chunk() {
-        Some(last) => bytes.as_chunks().0.iter().chain([last]).any(in_chunk),
-        None => bytes.iter().any(is_escaped),
-    }
+    let has = |word: u64, byte: u8| is_below(word ^ (ONES * u64::from(byte)), 1);
+    let in_word = |word| is_below(word, b' ') || has(word, b'"') || has(word, b'\\');
+    let (words, rest) = text.as_bytes().as_chunks();
+    // The letters at the end need no escape.
+    let mut last = [b'a'; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    words.iter().chain([&last]).any(|word| in_word(u64::from_ne_bytes(*word)))
 }
 
 #[cfg(test)]

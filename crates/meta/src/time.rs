@@ -124,6 +124,20 @@ impl MicroTimestamp {
     }
 }
 
+/// The texts of two times. Most often they are in one second, and differ only in its fraction.
+pub fn texts_of(times: [MicroTimestamp; 2]) -> [[u8; 27]; 2] {
+    let [first, second] = times;
+    let second_of = |time: MicroTimestamp| time.unix_microseconds().div_euclid(1_000_000);
+    let first_text = first.text();
+    if second_of(first) != second_of(second) {
+        return [first_text, second.text()];
+    }
+    let mut second_text = first_text;
+    let microseconds = second.unix_microseconds().rem_euclid(1_000_000);
+    put_digits(&mut second_text[..26], u32::try_from(microseconds).unwrap_or_default());
+    [first_text, second_text]
+}
+
 impl fmt::Display for MicroTimestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(std::str::from_utf8(&self.text()).unwrap_or_default())
@@ -297,6 +311,14 @@ mod tests {
             "2006-01-02T15:04:05é",
         ] {
             assert!(input.parse::<Timestamp>().is_err(), "{input}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_texts_of_two_times_are_those_of_each(first in any::<i64>(), after in -2_000_000_i64..2_000_000) {
+            let times = [first, first.saturating_add(after)].map(MicroTimestamp::from_unix_microseconds);
+            prop_assert_eq!(texts_of(times), times.map(MicroTimestamp::text));
         }
     }
 

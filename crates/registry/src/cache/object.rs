@@ -80,6 +80,13 @@ const KEPT_CELLS_BYTES: usize = 512;
 /// The largest object that keeps a decoded part of it, in bytes.
 const KEPT_PART_BYTES: usize = 16 * 1024;
 
+/// Whether an object has the value of a secret. It is searched for on first use, once for all responses.
+#[derive(Clone, Default)]
+pub(crate) struct FoundValues {
+    pub(crate) in_metadata: OnceLock<bool>,
+    pub(crate) in_all_parts: OnceLock<bool>,
+}
+
 /// An object as it was after one change.
 pub struct CachedObject {
     key: Arc<str>,
@@ -94,7 +101,7 @@ pub struct CachedObject {
     /// The part of the object that decisions read with each request.
     part: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// Whether it has the value of a secret.
-    has_values: OnceLock<bool>,
+    found_values: FoundValues,
     /// The object's owner, for kinds with delegated rights. It is read once, when the object enters the cache.
     owner: Option<Box<OwnedBy>>,
     /// The uid of the user or team that the object belongs to, for kinds with access rules.
@@ -157,7 +164,7 @@ impl CachedObject {
             labels: OnceLock::new(),
             cells: OnceLock::new(),
             part: OnceLock::new(),
-            has_values: OnceLock::new(),
+            found_values: FoundValues::default(),
             owner: None,
             owner_uid: owner_uid.map(Box::from),
         })
@@ -179,7 +186,7 @@ impl CachedObject {
             labels: self.labels.clone(),
             cells: OnceLock::new(),
             part: OnceLock::new(),
-            has_values: self.has_values.clone(),
+            found_values: self.found_values.clone(),
             owner: self.owner.clone(),
             owner_uid: self.owner_uid.clone(),
         }
@@ -196,7 +203,7 @@ impl CachedObject {
             labels: self.labels.clone(),
             cells: OnceLock::new(),
             part: OnceLock::new(),
-            has_values: OnceLock::new(),
+            found_values: FoundValues::default(),
             owner: self.owner.clone(),
             owner_uid: self.owner_uid.clone(),
         }
@@ -301,9 +308,9 @@ impl CachedObject {
         Ok(Cow::Borrowed(self.cells.get_or_init(|| cells.into_boxed_slice())))
     }
 
-    /// Whether it has the value of a secret, by a search in its JSON on first use. All searches must be the same.
-    pub(crate) fn has_values(&self, search: impl FnOnce(&[u8]) -> bool) -> bool {
-        *self.has_values.get_or_init(|| search(&self.json()))
+    /// Whether it has the value of a secret. All searches must be the same.
+    pub(crate) fn found_values(&self) -> &FoundValues {
+        &self.found_values
     }
 
     /// The JSON of its metadata, without a copy; `None` if its end is not found.

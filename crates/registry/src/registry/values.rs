@@ -252,19 +252,23 @@ fn can_have_values(info: &Info, parts: ObjectParts) -> bool {
     info.values != ValuesAt::Nowhere && parts != ObjectParts::None
 }
 
-/// Whether these parts of an object of the cache have the value of a secret. A search in all parts is done once for all
-/// responses, and a search for metadata ends with the metadata.
+/// Whether these parts of an object of the cache have the value of a secret. Each search is done once for all responses, and
+/// a search for metadata ends with the metadata.
 fn object_has_values(info: &Info, object: &CachedObject, parts: ObjectParts) -> bool {
     if !can_have_values(info, parts) {
         return false;
     }
-    match parts {
-        ObjectParts::Whole => object.has_values(|json| has_values(info, json, parts)),
-        ObjectParts::Metadata | ObjectParts::None => {
+    let found = object.found_values();
+    let found = match parts {
+        ObjectParts::Whole => {
+            found.in_all_parts.get_or_init(|| has_values(info, &object.json(), parts))
+        }
+        ObjectParts::Metadata | ObjectParts::None => found.in_metadata.get_or_init(|| {
             let metadata = object.metadata_json();
             has_values(info, &metadata.unwrap_or_else(|| object.json()), parts)
-        }
-    }
+        }),
+    };
+    *found
 }
 
 /// Whether these parts of an object have the value of a secret. The copy of `kubectl apply` counts as one: it is not read.
@@ -294,7 +298,7 @@ mod tests {
     use crate::cache::stored_head;
 
     #[test]
-    fn a_search_for_metadata_ends_with_it_and_one_in_all_parts_is_done_once() {
+    fn a_search_is_done_once_and_one_for_metadata_ends_with_it() {
         let info = SharedSecret.info();
         let cached = |metadata: &str, spec: &str| {
             let head = stored_head(info);
@@ -313,14 +317,16 @@ mod tests {
         let copy = format!("{{{APPLIED_COPY}{{}}\"}}");
         let elsewhere = cached("\"name\":\"s\"", &copy);
         assert!(!object_has_values(info, &elsewhere, ObjectParts::Metadata));
+        assert_eq!(elsewhere.found_values().in_metadata.get(), Some(&false), "it is searched once");
         let applied = cached(&format!("\"name\":\"s\",\"annotations\":{copy}"), "{}");
         assert!(object_has_values(info, &applied, ObjectParts::Metadata));
         for (object, wanted) in [(&elsewhere, true), (&cached("\"name\":\"s\"", "{}"), false)] {
             assert_eq!(object_has_values(info, object, ObjectParts::Whole), wanted);
-            assert_eq!(object.has_values(|_| panic!("it is known")), wanted);
+            let known = |object: &CachedObject| object.found_values().in_all_parts.get().copied();
+            assert_eq!(known(object), Some(wanted));
             let deleted = object.restated(Position::new(2, 0), WatchEventType::Deleted);
-            assert_eq!(deleted.has_values(|_| panic!("it is known")), wanted);
-            assert!(object.with_json(&object.json()).has_values(|_| true), "other JSON");
+            assert_eq!(known(&deleted), Some(wanted));
+            assert_eq!(known(&object.with_json(&object.json())), None, "other JSON");
         }
     }
 

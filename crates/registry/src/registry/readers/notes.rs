@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
+use foldhash::fast::RandomState;
 use memchr::memmem::Finder;
 use parking_lot::Mutex;
 use postern_auth::identity::Identity;
@@ -252,7 +253,8 @@ impl Shares {
 /// The notes by the uids of secrets.
 #[derive(Default)]
 struct Notes {
-    secrets: HashMap<Arc<str>, SecretNotes>,
+    // No client chooses a uid.
+    secrets: HashMap<Arc<str>, SecretNotes, RandomState>,
     note_bytes: Shares,
     mark_bytes: Shares,
     are_lost: bool,
