@@ -38,10 +38,14 @@ const DETAILS = new RegExp(`src/(components/(${DETAIL_COMPONENTS})\\.|texts-(obj
 
 /** The pages of an administrator: people, roles and clusters. */
 const PEOPLE =
-  /src\/(pages\/(Roles|PersonPage|ClusterPage)|components\/(Grant|Revoke|RolesOf|Reach|InstallAgent|Invitations|TeamGroups|SignOn)|forms\/(NewCluster|NewNamed)|lib\/(roles|role-places|lacking|reach|agents)|texts-(clusters|identity|roles))/;
+  /src\/(pages\/(Roles|PersonPage|ClusterPage)|components\/(Grant|Revoke|RolesOf|Reach|InstallAgent|Invitations|TeamGroups|SignOn)|forms\/(NewCluster|NewNamed|NewUser)|lib\/(roles|new-user|role-places|lacking|reach|agents)|texts-(clusters|identity|roles))/;
 
 /** The forms that create objects, with the editor of scopes. */
 const FORMS = /src\/(forms\/|components\/(ScopeEditor|ScopePreview|OwnerField|BulkDelete)\.|pages\/Tokens|lib\/(claims|examples|jwt|key-value))/;
+
+/** Small pages that are about no kind, and what lies over a page: together they are smaller than in files of their own. */
+const SMALL_PAGES = /src\/pages\/(Why|Sessions|Consent|Missing)|lib\/why/;
+const OVERLAYS = /src\/(components\/(Palette|Help)|lib\/palette|texts-palette)/;
 
 /** A module is in the first group that names it. */
 const GROUPS = [
@@ -49,6 +53,8 @@ const GROUPS = [
   { name: 'details', test: DETAILS, priority: 2 },
   { name: 'people', test: PEOPLE, priority: 1 },
   { name: 'forms', test: FORMS, priority: 0 },
+  { name: 'pages', test: SMALL_PAGES, priority: 0 },
+  { name: 'overlays', test: OVERLAYS, priority: 0 },
 ];
 
 export default defineConfig({

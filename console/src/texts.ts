@@ -139,6 +139,7 @@ export const texts = {
     edit: 'Edit',
     denied: 'Not permitted',
     partial: 'Admins of a project can change its members, title and purpose. Everything else needs the verb update on the project.',
+    nowhere: 'There is no place where you may do this.',
     checking: 'Checking the permission',
     back: 'Back',
     next: 'Next',
