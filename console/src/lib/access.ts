@@ -81,14 +81,15 @@ export async function decideAny(requests: PreviewRequest[]): Promise<PreviewResu
 
 /** What an action needs. */
 export interface Needs {
-  /** All of these. */
-  needs: PreviewRequest[];
+  /** All of these; `nothing` for what every caller may do. */
+  needs: PreviewRequest[] | 'nothing';
   /** And one of these; undefined if there is no choice. */
   oneOf?: PreviewRequest[] | undefined;
 }
 
 /** Whether the caller may do an action. One that asks for no permission, or has no place, is denied. */
 export async function decideAction({ needs, oneOf }: Needs): Promise<PreviewResult> {
+  if (needs === 'nothing') return { allowed: true };
   if (oneOf ? oneOf.length === 0 : needs.length === 0) return { allowed: false, reason: texts.action.nowhere };
   const results = await Promise.all([decideAll(needs), decideAny(oneOf ?? [])]);
   return results.find((result) => !result.allowed) ?? (results[0] as PreviewResult);
