@@ -28,7 +28,7 @@ function noteBundled(): Plugin {
 /** The modules of the first load that more than one of its pages needs. In one file, they are smaller than in files of their own. */
 const SHARED_LIB =
   'access|api|clock|creating|external-url|failure|focus|format|key-columns|keys|kinds|live-list|live-table|namespaces|nav|parts|people|retry|route|row-store|session|shortcuts|source|table-engine|theme|toasts|watch|user-agent|writes';
-const SHARED_COMPONENTS = 'ActionButton|Breakable|Command|Create|Dialog|Empty|EndText|ErrorView|EventTable|Icon|ListCard|LiveBadge|NamespaceChooser|PageHead|Reason|SafeLink|StatusBadge';
+const SHARED_COMPONENTS = 'ActionButton|Breakable|Command|CommandText|Create|Dialog|Empty|EndText|ErrorView|EventTable|Icon|ListCard|LiveBadge|NamespaceChooser|PageHead|Reason|SafeLink|StatusBadge';
 const SHARED = new RegExp(`node_modules|src/(texts\\.ts|lib/(${SHARED_LIB})|components/(${SHARED_COMPONENTS})\\.)`);
 
 /** What most pages of objects need. */

@@ -27,6 +27,7 @@ export const roleTexts = {
 
   grant: 'Grant a role',
   mayNotGrant: 'You may grant no role: not everywhere, and in no project that you may see.',
+  noRoleToGrant: 'You may see no role, so there is none to choose. The page of a project gives its members a role.',
   grantShort: 'Grant',
   grantThis: (role: string) => `Grant ${role}`,
   role: 'Role',

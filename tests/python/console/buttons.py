@@ -12,7 +12,11 @@ from harness import API, run
 
 
 class OneOf(list):
-    """Requests of which one is enough."""
+    """Requests of which one is enough, after those that are needed besides."""
+
+    def __init__(self, requests, besides=()):
+        super().__init__(requests)
+        self.besides = list(besides)
 
 
 def requests_of(page, label):
@@ -62,7 +66,7 @@ GRANTS = OneOf([
     ("POST", f"{RBAC}/clusterrolebindings", GRANT),
     *(("POST", f"{RBAC}/namespaces/{namespace}/rolebindings", GRANT) for namespace in ("platform", "p-web", "p-shop")),
     *(("PATCH", f"{API}/projects/{project}", {"spec": {"members": []}}) for project in ("web", "shop")),
-])
+], [("GET", f"{RBAC}/clusterroles", None)])
 AGENT_BINDING = {
     "metadata": {"name": "agent-east"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "platform-agent"},
     "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "agent:east"}],
@@ -153,15 +157,16 @@ class Check:
 
     def compare(self, where, label, is_enabled, requests):
         """Sends the requests of a button. The button is enabled if and only if none of them is denied, or not all of a choice."""
-        answers = []
-        for method, path, body in requests:
-            body = self.current(path) if body is ... else body
-            answers.append(self.page.evaluate(FETCH, [method, path, body]))
+        send = lambda method, path, body: self.page.evaluate(FETCH, [method, path, self.current(path) if body is ... else body])
+        answers = [send(*one) for one in requests]
+        besides = [send(*one) for one in getattr(requests, "besides", [])]
         assert not any(status in (400, 405, 415, 500, 503) for status in answers), (where, label, answers)
         self.enabled, self.greyed = self.enabled + is_enabled, self.greyed + (not is_enabled)
-        enough = any if isinstance(requests, OneOf) else all
-        # A project that the caller may not see is 404.
-        if is_enabled != enough(status not in (403, 404) if enough is any else status != 403 for status in answers):
+        is_allowed = all(status != 403 for status in answers)
+        if isinstance(requests, OneOf):
+            # A project that the caller may not see is 404.
+            is_allowed = any(status not in (403, 404) for status in answers) and 403 not in besides
+        if is_enabled != is_allowed:
             self.differences.append(f"{self.who}, {where}: {label} is {'enabled' if is_enabled else 'greyed'}, {answers}")
 
     def current(self, path):
@@ -231,7 +236,7 @@ class Check:
             collection = collection.replace("HOME", self.home())
         made = {"metadata": {"name": "made"}, **body}
         collections = collection if isinstance(collection, OneOf) else [collection]
-        self.compare(route, label, is_enabled, type(collections)(("POST", f"{API}/{each}", made) for each in collections))
+        self.compare(route, label, is_enabled, type(collections)([("POST", f"{API}/{each}", made) for each in collections]))
 
     def roles(self):
         """The page of roles: each of its buttons grants one."""

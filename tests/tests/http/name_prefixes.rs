@@ -120,7 +120,7 @@ async fn a_list_by_a_prefix_is_authorized_as_a_list() {
     let seen = status(&named, "metadata.name^=d").await.expect(200);
     assert_eq!(names(&seen), ["db"], "only what the caller may see");
     let all = user(&admin, "eve").await;
-    let rules = json!([rule(&["sharedsecrets"], &["list"])]);
+    let rules = json!([rule(&["sharedsecrets"], &["get", "list"])]);
     allow(&admin, "all-names", Some("platform"), rules, "platform:user:eve").await;
     let seen = status(&all, "metadata.name^=d").await.expect(200);
     assert_eq!(names(&seen), ["db", "db-east", "db-west", "dc"]);
