@@ -28,7 +28,7 @@ function noteBundled(): Plugin {
 /** The modules of the first load that more than one of its pages needs. In one file, they are smaller than in files of their own. */
 const SHARED_LIB =
   'access|api|clock|creating|external-url|failure|focus|format|key-columns|keys|kinds|live-list|live-table|namespaces|nav|parts|people|retry|route|row-store|session|shortcuts|source|table-engine|theme|toasts|watch|user-agent|writes';
-const SHARED_COMPONENTS = 'ActionButton|Breakable|Command|Create|Dialog|Empty|EndText|ErrorView|EventTable|Icon|ListCard|LiveBadge|NamespaceChooser|PageHead|Reason|SafeLink|StatusBadge';
+const SHARED_COMPONENTS = 'ActionButton|Breakable|Command|CommandText|Create|Dialog|Empty|EndText|ErrorView|EventTable|Icon|ListCard|LiveBadge|NamespaceChooser|PageHead|Reason|SafeLink|StatusBadge';
 const SHARED = new RegExp(`node_modules|src/(texts\\.ts|lib/(${SHARED_LIB})|components/(${SHARED_COMPONENTS})\\.)`);
 
 /** What most pages of objects need. */
@@ -38,10 +38,14 @@ const DETAILS = new RegExp(`src/(components/(${DETAIL_COMPONENTS})\\.|texts-(obj
 
 /** The pages of an administrator: people, roles and clusters. */
 const PEOPLE =
-  /src\/(pages\/(Roles|PersonPage|ClusterPage)|components\/(Grant|Revoke|RolesOf|Reach|InstallAgent|Invitations|TeamGroups|SignOn)|forms\/(NewCluster|NewNamed)|lib\/(roles|role-places|lacking|reach|agents)|texts-(clusters|identity|roles))/;
+  /src\/(pages\/(Roles|PersonPage|ClusterPage)|components\/(Grant|Revoke|RolesOf|Reach|InstallAgent|Invitations|TeamGroups|SignOn)|forms\/(NewCluster|NewNamed|NewUser)|lib\/(roles|new-user|role-places|lacking|reach|agents)|texts-(clusters|identity|roles))/;
 
 /** The forms that create objects, with the editor of scopes. */
 const FORMS = /src\/(forms\/|components\/(ScopeEditor|ScopePreview|OwnerField|BulkDelete)\.|pages\/Tokens|lib\/(claims|examples|jwt|key-value))/;
+
+/** Small pages that are about no kind, and what lies over a page: together they are smaller than in files of their own. */
+const SMALL_PAGES = /src\/pages\/(Why|Sessions|Consent|Missing)|lib\/why/;
+const OVERLAYS = /src\/(components\/(Palette|Help)|lib\/palette|texts-palette)/;
 
 /** A module is in the first group that names it. */
 const GROUPS = [
@@ -49,6 +53,8 @@ const GROUPS = [
   { name: 'details', test: DETAILS, priority: 2 },
   { name: 'people', test: PEOPLE, priority: 1 },
   { name: 'forms', test: FORMS, priority: 0 },
+  { name: 'pages', test: SMALL_PAGES, priority: 0 },
+  { name: 'overlays', test: OVERLAYS, priority: 0 },
 ];
 
 export default defineConfig({

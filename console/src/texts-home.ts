@@ -12,7 +12,7 @@ function ownerInWords(owner: string): string {
 export const homeTexts = {
   shared: 'Shared with me',
   notShared: 'No secret is shared with you yet.',
-  byRole: 'By a role, you may read secrets that are not shared with you. The list has all of them.',
+  byRole: 'By a role or a project, you may read secrets that are not shared with you. The lists have all of them.',
   by: (owner: string) => (owner ? `by ${ownerInWords(owner)}` : 'without an owner'),
   to: (subject: string) => (subject === 'user/*' ? 'with everyone' : subject.startsWith('team/') ? `with ${team(subject.slice(5))}` : ''),
   projects: 'My projects',

@@ -140,8 +140,8 @@ export const objectTexts = {
     invite: 'Invite',
     inviteDisabled: 'A disabled user cannot log in. Enable the user first.',
     invited: (name: string) => `Login link for ${name}`,
-    inviteNote: (key: string) =>
-      `The link is valid for 24 hours, and for one login as this user. Send it to this user alone. It is not shown again. To withdraw it, press “Withdraw” on the page of the user, or delete the access key ${key}.`,
+    inviteNote: (life: string, key: string) =>
+      `The link is valid for ${life}, and for one login as this user. Send it to this user alone. It is not shown again. To withdraw it, press “Withdraw” on the page of the user, or delete the access key ${key}.`,
     disableWarning: 'Every access key of this user is rejected, and every session ends, until the user is enabled again.',
   },
   sessions: {

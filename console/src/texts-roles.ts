@@ -26,6 +26,8 @@ export const roleTexts = {
   binding: (kind: string, name: string) => `${kind} ${name}`,
 
   grant: 'Grant a role',
+  mayNotGrant: 'You may grant no role: not everywhere, and in no project that you may see.',
+  noRoleToGrant: 'You may see no role, so there is none to choose. The page of a project gives its members a role.',
   grantShort: 'Grant',
   grantThis: (role: string) => `Grant ${role}`,
   role: 'Role',
@@ -43,6 +45,27 @@ export const roleTexts = {
   otherRole: (binding: string) => `The binding ${binding} gives another role. Delete it, and try again.`,
   lacking: 'You can grant only what you hold yourself. You do not hold:',
   lackingHint: 'An administrator can grant the role, or give you the verb “bind” on it.',
+
+  newUser: {
+    email: 'E-mail',
+    teams: 'Teams',
+    teamsHint: 'The user gets what these teams have.',
+    roles: 'Roles',
+    rolesHint: 'They count everywhere. To give a role in one project, use the page of the user.',
+    link: 'Make a login link',
+    validFor: 'The link is valid for',
+    refused: 'Nothing was created:',
+    made: (name: string) => `The user ${name} was created.`,
+    partly: (name: string) => `The user ${name} was created, but not everything was done:`,
+    steps: {
+      team: (team: string) => `in the team ${team}`,
+      role: (role: string) => `has the role ${role}`,
+      link: () => 'has a login link',
+    },
+    notDone: 'not done',
+    again: 'Try the rest again',
+    open: 'Open the user',
+  },
 
   take: 'Take away',
   takeOf: (role: string, who: string) => `Take ${role} from ${who}`,

@@ -39,7 +39,7 @@ export const shareTexts = {
     all([...parts.map((part) => PARTS[part] ?? part), ...(others.length > 3 ? ['use other verbs'] : others.map((verb) => `use the verb ${verb}`))]),
   keeps: (meaning: string) => `keeps by another way: ${meaning}`,
   mayKeep: (teams: string[]) => `may keep it as a member of ${all(teams)}`,
-  mayKeepElse: (isRest: boolean) => `may keep ${isRest ? 'more' : 'it'} by another way`,
+  uncertain: 'A role or a team that you may not see can still allow it.',
   has: (meaning: string) => `has already by another way: ${meaning}`,
   members: (names: string[], most = 6) => `${names.length === 1 ? '1 member' : `${names.length} members`}${names.length > 0 && names.length <= most ? `: ${names.join(', ')}` : ''}`,
   saved: (name: string) => `The access to ${name} was saved.`,

@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { bindingOfAgent, createCluster, keyOfAgent } from '../src/lib/agents';
 import { commandOf, commandsOf } from '../src/lib/command';
 import { ACCESS_KEYS, SHARED_SECRETS, TEAMS, TRUSTED_ISSUERS, VIRTUAL_CLUSTERS } from '../src/lib/kinds';
+import { invitationOf, joinOf, requestsOf, roleOf, userOf } from '../src/lib/new-user';
 import { bindingOf, memberOf, noMemberOf, unboundOf } from '../src/lib/roles';
 import type { Binding } from '../src/lib/roles';
 import type { Project } from '../src/lib/types';
@@ -61,6 +62,23 @@ describe('the requests of the pages are those of the table', () => {
     expect(command({ role: { kind: 'ClusterRole', name: 'platform-admin' } })).toBe('postern delete clusterrolebinding/grant:platform-viewer:user:bob');
     expect(command({ subjects: [{ kind: 'Group', name: 'platform:user:eve' }] })).toBe('postern delete clusterrolebinding/grant:platform-viewer:user:bob');
     expect(command({ namespace: 'web', name: 'viewers' })).toBe('postern delete rolebinding/viewers -n web');
+  });
+
+  it('for a new user', () => {
+    const grace = { name: 'grace', displayName: 'Grace H.', email: 'grace@example.com', teams: ['shop'], roles: ['platform-viewer'], validFor: 28_800 };
+    const shop = { metadata: { name: 'shop', resourceVersion: 'VERSION' }, spec: { users: ['ada'] } };
+    expect([userOf(grace), joinOf(shop, 'grace'), roleOf('grace', 'platform-viewer'), invitationOf('grace', 28_800)]).toEqual(row('a new user with everything'));
+    expect(joinOf(shop, 'ada')).toBeUndefined();
+    expect([invitationOf('ada')]).toEqual(row('a login link'));
+    expect([invitationOf('ada', 259_200)]).toEqual(row('a login link for three days'));
+    // The form shows the command before it has read the teams.
+    expect(commandsOf(requestsOf(grace))).toEqual(table.find(({ name }) => name === 'a new user with everything')?.commands);
+    expect(commandsOf(requestsOf({ ...grace, displayName: '', email: '', teams: ['red', 'shop'], roles: [], validFor: 0 }))).toEqual(['postern create user grace --team red,shop']);
+    expect(commandsOf(requestsOf({ ...grace, teams: [], roles: ['a', 'b'], validFor: 86_400 }))).toEqual([
+      "postern create user grace --display-name 'Grace H.' --email grace@example.com --role a --role b --invite",
+    ]);
+    // What is about another user is another command.
+    expect(commandsOf([userOf(grace), roleOf('ada', 'platform-viewer')])).toHaveLength(2);
   });
 
   it('for clusters', () => {

@@ -3,6 +3,7 @@ import { review } from './api';
 import { decisions } from './decisions.svelte';
 import type { Kind } from './kinds';
 import type { AccessPreview, PreviewRequest, PreviewResult } from './types';
+import { texts } from '../texts';
 
 const AT_ONCE = 200;
 const FRESH = 10_000;
@@ -69,10 +70,29 @@ export async function decideAll(requests: PreviewRequest[]): Promise<PreviewResu
   return results.find((result) => !result.allowed) ?? results.at(-1) ?? { allowed: true };
 }
 
-/** The first decision that allows, or the last one. */
+/** The first decision that allows, or else the first one. The first request is asked alone: it is the one that most callers have. */
 export async function decideAny(requests: PreviewRequest[]): Promise<PreviewResult> {
-  const results = await Promise.all(requests.map(decide));
-  return results.find((result) => result.allowed) ?? results.at(-1) ?? { allowed: true };
+  const [first, ...others] = requests;
+  if (!first) return { allowed: true };
+  const answer = await decide(first);
+  if (answer.allowed) return answer;
+  return (await Promise.all(others.map(decide))).find((result) => result.allowed) ?? answer;
+}
+
+/** What an action needs. */
+export interface Needs {
+  /** All of these; `nothing` for what every caller may do. */
+  needs: PreviewRequest[] | 'nothing';
+  /** And one of these; undefined if there is no choice. */
+  oneOf?: PreviewRequest[] | undefined;
+}
+
+/** Whether the caller may do an action. One that asks for no permission, or has no place, is denied. */
+export async function decideAction({ needs, oneOf }: Needs): Promise<PreviewResult> {
+  if (needs === 'nothing') return { allowed: true };
+  if (oneOf ? oneOf.length === 0 : needs.length === 0) return { allowed: false, reason: texts.action.nowhere };
+  const results = await Promise.all([decideAll(needs), decideAny(oneOf ?? [])]);
+  return results.find((result) => !result.allowed) ?? (results[0] as PreviewResult);
 }
 
 /** The first line of a reason, and the rule or scope entry below it. */

@@ -3,7 +3,7 @@
 import { MANAGEMENT } from './api';
 import { shellWord } from './format';
 import { KINDS } from './kinds';
-import { grantName, type TakenRole } from './roles';
+import { grantName, type RoleRef, type TakenRole } from './roles';
 import { fromScope, type ScopeEntry } from './scope';
 import type { PreviewRequest, Scope } from './types';
 import type { ApiRequest } from './writes';
@@ -198,7 +198,34 @@ export function commandOf({ method, path, body, takes }: ApiRequest & { takes?: 
   return CREATES[target.plural]?.(body as Json, target);
 }
 
+/** The flags with which the command of a new user sends another request, too. */
+function newUserFlags({ method, path, body }: ApiRequest, name: string): { team?: string; flags?: string[] } | undefined {
+  const target = targetOf(path);
+  if (target?.plural === 'teams' && method === 'PATCH' && Array.isArray(body)) {
+    const { op, path: field = '', value } = (body as Step[]).at(-1) ?? {};
+    return op === 'add' && /^\/spec\/users(\/-)?$/.test(field) && [value].flat().join() === name ? { team: target.name } : undefined;
+  }
+  if (target?.plural === 'users' && target.name === name && target.subresource === 'logincode') {
+    return { flags: ['--invite', ...flag('--valid-for', ttl((body as Json).spec?.ttl))] };
+  }
+  if (target?.plural !== 'clusterrolebindings' || method !== 'POST') return undefined;
+  const { metadata, roleRef } = body as Json;
+  return roleRef.kind === 'ClusterRole' && metadata.name === grantName(roleRef as RoleRef, `user/${name}`) ? { flags: flag('--role', roleRef.name) } : undefined;
+}
+
+/** The one command of a new user with teams, roles and a login link; undefined for other requests. */
+function newUserCommand([first, ...others]: ApiRequest[]): string | undefined {
+  const target = first && targetOf(first.path);
+  if (!first || first.method !== 'POST' || target?.plural !== 'users' || target.name) return undefined;
+  const rest = others.map((request) => newUserFlags(request, (first.body as Json).metadata.name));
+  if (rest.includes(undefined)) return undefined;
+  const teams = rest.flatMap((each) => each?.team ?? []);
+  return line(commandOf(first), flag('--team', teams.join(',')), rest.flatMap((each) => each?.flags ?? []));
+}
+
 /** The commands of several requests, each once. A cluster is created with the binding and the key of its agent. */
 export function commandsOf(requests: ApiRequest[]): string[] {
+  const together = newUserCommand(requests);
+  if (together) return [together];
   return [...new Set(requests.flatMap((request) => commandOf(request) ?? []))];
 }

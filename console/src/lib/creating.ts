@@ -9,8 +9,13 @@ export function placeOfNew(kind: Kind, namespace: string): string {
   return namespace || (kind.kind === 'SharedSecret' ? namespaces.forSecrets : '');
 }
 
-/** The permissions to create an object there; none if the namespace is not known yet. */
+/** The projects that are asked about at most. */
+export const MOST_PLACES = 50;
+
+/** The permissions to create an object there, of which one is enough. Without a namespace, it is one of the projects. */
 export function needsOfNew(kind: Kind, place: string): PreviewRequest[] {
-  if (kind.namespaced && !place) return [];
-  return [{ verb: 'create', group: kind.group, resource: kind.plural, ...(place ? { namespace: place } : {}) }];
+  const create = { verb: 'create', group: kind.group, resource: kind.plural };
+  if (!kind.namespaced) return [create];
+  const places = place ? [place] : namespaces.projects.slice(0, MOST_PLACES).map((project) => namespaces.prefix + project);
+  return places.map((namespace) => ({ ...create, namespace }));
 }

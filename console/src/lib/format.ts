@@ -74,3 +74,6 @@ export function toBase64(data: Uint8Array): string {
 export function shellWord(text: string): string {
   return /^[A-Za-z0-9_./:=@%+,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
+
+/** A time in whole hours, such as `24 hours`. */
+export const hours = (seconds: number): string => (seconds === 3600 ? '1 hour' : `${seconds / 3600} hours`);

@@ -1,5 +1,6 @@
 // What the command palette finds.
 import { ApiError, TABLE_TYPE, get, withQuery } from './api';
+import { forEach } from './at-once';
 import {
   ACCESS_KEYS,
   CLUSTERS,
@@ -42,8 +43,14 @@ const SEARCHED: Kind[] = [
   TRUSTED_ISSUERS,
   WORKLOAD_IDENTITIES,
 ];
-/** The objects of each kind that the palette knows. The page of the list searches all of them. */
+/** The objects of each kind that the palette reads first. It finds them by any part of the name. */
 export const EACH = 200;
+/** The objects of each other kind that it finds by the beginning of the name. */
+export const BY_NAME = 10;
+/** The requests that it sends at once. */
+const AT_ONCE = 4;
+/** A name, or the beginning of one, perhaps after a namespace. */
+const TYPED = /^(?:([a-z0-9-]+)\/)?([a-z0-9][a-z0-9.-]*)$/;
 
 /** What the palette has read of one kind. */
 export interface Found {
@@ -52,12 +59,13 @@ export interface Found {
   state: 'loading' | 'whole' | 'first' | 'failed';
 }
 
-async function read(kind: Kind): Promise<Found> {
+/** Reads the first objects of a kind, or the first of those that a field selector selects. */
+async function read(kind: Kind, limit: number, signal: AbortSignal, of: { namespace?: string | undefined; fieldSelector?: string } = {}): Promise<Found> {
   try {
     // The list of keys has no sessions, either.
     const labelSelector = kind === ACCESS_KEYS ? '!platform.sh/session' : undefined;
-    const path = withQuery(collectionPath(kind), { limit: EACH, labelSelector });
-    const table = await get<Table>(path, { accept: TABLE_TYPE, background: true });
+    const path = withQuery(collectionPath(kind, of.namespace), { limit, labelSelector, fieldSelector: of.fieldSelector });
+    const table = await get<Table>(path, { accept: TABLE_TYPE, background: true, signal });
     const items = rowsOf(table).map((row) => ({ title: row.key, hint: kind.kind, path: pagePath(kind, row.name, row.namespace) }));
     return { kind, items, state: table.metadata?.continue ? 'first' : 'whole' };
   } catch (cause) {
@@ -67,16 +75,40 @@ async function read(kind: Kind): Promise<Found> {
   }
 }
 
-/** Finds the first objects of each kind, and reports after each answer. */
-export async function loadObjects(report: (found: Found[]) => void): Promise<void> {
-  let found: Found[] = SEARCHED.map((kind) => ({ kind, items: [], state: 'loading' }));
-  await Promise.all(
-    SEARCHED.map(async (kind) => {
-      const answer = await read(kind);
-      found = found.map((each) => (each.kind === kind ? answer : each));
-      report(found);
-    }),
-  );
+/** Reads each kind, a few at once, and reports after each answer until the signal is aborted. */
+async function readEach(kinds: Kind[], signal: AbortSignal, report: (found: Found[]) => void, one: (kind: Kind) => Promise<Found>): Promise<void> {
+  let found: Found[] = kinds.map((kind) => ({ kind, items: [], state: 'loading' }));
+  report(found);
+  await forEach(kinds, AT_ONCE, signal, async (kind) => {
+    const answer = await one(kind);
+    if (signal.aborted) return;
+    found = found.map((each) => (each.kind === kind ? answer : each));
+    report(found);
+  });
+}
+
+/** Finds the first objects of each kind. */
+export function loadObjects(signal: AbortSignal, report: (found: Found[]) => void): Promise<void> {
+  return readEach(SEARCHED, signal, report, (kind) => read(kind, EACH, signal));
+}
+
+/** Whether a typed text can be the beginning of a name. */
+export const isName = (typed: string): boolean => TYPED.test(typed.trim().toLowerCase());
+
+/** Finds the objects of these kinds whose names begin with a typed text: the server searches all of them. */
+export async function findByName(kinds: Kind[], typed: string, signal: AbortSignal, report: (found: Found[]) => void): Promise<void> {
+  const [, namespace, name] = TYPED.exec(typed.trim().toLowerCase()) ?? [];
+  if (!name) return report([]);
+  const of = { namespace, fieldSelector: `metadata.name^=${name}` };
+  // A name without a namespace does not begin with one.
+  const searched = namespace ? kinds.filter(({ namespaced }) => namespaced) : kinds;
+  await readEach(searched, signal, report, (kind) => read(kind, BY_NAME, signal, of));
+}
+
+/** The items of both, each once. */
+export function joined(known: Found[], byName: Found[]): PaletteItem[] {
+  const items = [...known, ...byName].flatMap((each) => each.items);
+  return [...new Map(items.map((item) => [item.path, item])).values()];
 }
 
 /** The lists that search what the palette has not read. */

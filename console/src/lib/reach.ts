@@ -1,6 +1,7 @@
 // Which objects a user or team reaches, and why, as `postern access` finds it: one review for each object and verb.
 import { splitReason } from './access';
 import { MANAGEMENT, METADATA_LIST_TYPE, get, json, review, withQuery } from './api';
+import { forEach } from './at-once';
 import { CLUSTERS, SPACES, VIRTUAL_CLUSTERS, collectionPath, type Kind } from './kinds';
 import type { AccessPreview, ObjectMeta, PreviewRequest } from './types';
 
@@ -66,17 +67,12 @@ export async function reachOf(user: string, kind: Kind, report: (done: number, a
     const decisions = await askMyself(objects.flatMap((object) => verbs.map((verb) => requestOf(object, verb))));
     objects.forEach((_, at) => note(at, decisions.slice(at * verbs.length, (at + 1) * verbs.length)));
   } else {
-    let [next, done] = [0, 0];
-    const work = async (): Promise<void> => {
-      while (next < objects.length && !signal.aborted) {
-        const at = next++;
-        const object = objects[at] as (typeof objects)[number];
+    let done = 0;
+    try {
+      await forEach(objects, AT_ONCE, signal, async (object, at) => {
         note(at, await Promise.all(verbs.map((verb) => askAbout(user, requestOf(object, verb), signal))));
         if (!signal.aborted) report(++done, objects.length);
-      }
-    };
-    try {
-      await Promise.all(Array.from({ length: AT_ONCE }, work));
+      });
     } catch (cause) {
       // The other questions are of no use any more.
       stop.abort();

@@ -4,11 +4,11 @@ import { ApiError, MANAGEMENT, get, withQuery } from './api';
 import { PROJECTS, TEAMS, USERS, collectionPath, objectPath } from './kinds';
 import type { Administrators } from './stops';
 import type { ObjectMeta, PolicyRule, Project, Team, User } from './types';
-import type { ApiRequest } from './writes';
+import { perform, type ApiRequest } from './writes';
 
 export const RBAC = `${MANAGEMENT}/apis/rbac.authorization.k8s.io/v1`;
 export const RBAC_GROUP = 'rbac.authorization.k8s.io';
-const JSON_PATCH = 'application/json-patch+json';
+export const JSON_PATCH = 'application/json-patch+json';
 const PAGE = 500;
 /** The objects of each kind that are read at most. */
 export const MOST = 2000;
@@ -306,6 +306,25 @@ export async function rebindOf(request: ApiRequest): Promise<ApiRequest | undefi
   const unchanged = { op: 'test', path: '/metadata/resourceVersion', value: present.metadata?.resourceVersion };
   const step = present.subjects?.length ? { op: 'add', path: '/subjects/-', value: subjects[0] } : { op: 'add', path: '/subjects', value: subjects };
   return { method: 'PATCH', path, body: [{ op: 'test', path: '/roleRef', value: roleRef }, unchanged, step], contentType: JSON_PATCH };
+}
+
+/** Gives a role. A binding of the name can have lost this subject, and then gets it again. The answer is whether there was something to do. */
+export async function giveRole(request: ApiRequest, dryRun: boolean): Promise<boolean> {
+  try {
+    await perform(request, dryRun);
+    return true;
+  } catch (cause) {
+    if (!(cause instanceof ApiError) || cause.code !== 409 || request.method !== 'POST') throw cause;
+  }
+  const change = await rebindOf(request);
+  if (change) await perform(change, dryRun);
+  return change !== undefined;
+}
+
+/** The names of the roles of the whole server that the caller may list, without those of one object. */
+export async function readRoleNames(): Promise<string[]> {
+  const list = await readAll<Item>(`${RBAC}/clusterroles`, NOT_OF_RULES);
+  return (list?.items ?? []).flatMap(({ metadata }) => (metadata?.name && !OF_OBJECTS.test(metadata.name) ? [metadata.name] : []));
 }
 
 /** What a user or team loses of the permission to do everything. */

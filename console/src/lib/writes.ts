@@ -2,8 +2,7 @@
 import { GROUP_PATH, MERGE_PATCH, METADATA_TYPE, YAML_TYPE, json, send, withQuery } from './api';
 import { forgetDecisions } from './access';
 import { collectionPath, objectPath, type Kind } from './kinds';
-import { externalUrl } from './external-url';
-import type { AnyObject, ConsoleLoginCode } from './types';
+import type { AnyObject } from './types';
 
 /** A request as data: a page sends it, and shows the command that does the same. */
 export interface ApiRequest {
@@ -100,21 +99,6 @@ export async function migrate(name: string, namespace: string, target: string, d
   };
   await send('POST', withQuery(path, { dryRun: dryRun ? 'All' : undefined }), { body });
   if (!dryRun) forgetDecisions();
-}
-
-export interface Invitation {
-  link: string;
-  /** The access key that is deleted to withdraw the link. */
-  accessKey: string;
-}
-
-/** Makes a login link for another user. The server returns its code once. */
-export async function invite(name: string): Promise<Invitation> {
-  const path = `${GROUP_PATH}/users/${encodeURIComponent(name)}/logincode`;
-  const body = { apiVersion: 'management.platform.sh/v1', kind: 'ConsoleLoginCode' };
-  const made = await json<ConsoleLoginCode>('POST', path, { body });
-  const link = `${await externalUrl()}/ui/login#code=${made.status?.code ?? ''}`;
-  return { link, accessKey: made.status?.accessKey ?? '' };
 }
 
 export interface Progress {

@@ -355,7 +355,11 @@ fn query_parameters(verb: Verb) -> Value {
     ];
     const SELECTION: &[(&str, &str, &str)] = &[
         ("labelSelector", "string", "Selects objects by labels."),
-        ("fieldSelector", "string", "Selects objects by metadata.name or metadata.namespace."),
+        (
+            "fieldSelector",
+            "string",
+            "Selects objects by metadata.name or metadata.namespace, or by a prefix: metadata.name^=.",
+        ),
         (
             "limit",
             "integer",

@@ -281,6 +281,17 @@ def forms_and_overlays(bench):
     audit.dialog("new key with a scope", new, scoped)
     to("/projects", "Projects")
     audit.dialog("new project", new)
+    to("/users", "Users")
+
+    def everything(dialog):
+        dialog.get_by_label("Name").first.fill("grace")
+        for field, value in (("Teams", "blue"), ("Roles", "platform-viewer")):
+            dialog.get_by_role("combobox", name=field).fill(value)
+            page.keyboard.press("Enter")
+        dialog.get_by_role("checkbox", name="Make a login link").check()
+        expect(dialog.get_by_text("postern create user grace --team blue --role platform-viewer --invite")).to_be_visible()
+
+    audit.dialog("new user", new, everything)
     to("/clusters", "Clusters")
     audit.dialog("connect a cluster", new)
     new()

@@ -11,6 +11,14 @@ from estate import fill
 from harness import API, run
 
 
+class OneOf(list):
+    """Requests of which one is enough, after those that are needed besides."""
+
+    def __init__(self, requests, besides=()):
+        super().__init__(requests)
+        self.besides = list(besides)
+
+
 def requests_of(page, label):
     """The requests that a button leads to: method, path, and body. A button that is not in here fails the check."""
     kind, path, name = page
@@ -37,10 +45,10 @@ def requests_of(page, label):
         },
         "project": {"Edit": patch({"members": []}), "Edit quotas": patch({"quotas": {"project": {"spaceinstances": "7"}}})},
         "instance": {"Move to a project": [("POST", f"{API}/projects/shop/migratevirtualclusterinstance", MOVE)]},
-        # The form asks about the role and the place. The one role that can be taken away is that of a member of a project.
-        "user": {"Disable": patch({"disabled": True}), "Invite": [("POST", f"{whole}/logincode", {})], "Grant a role": [],
+        # The one role that can be taken away is that of a member of a project.
+        "user": {"Disable": patch({"disabled": True}), "Invite": [("POST", f"{whole}/logincode", {})], "Grant a role": GRANTS,
                  "Take away": [("PATCH", f"{API}/projects/{MEMBER_OF.get(name)}", {"spec": {"members": []}})]},
-        "team": {"Edit": patch({"users": []}), "Grant a role": []},
+        "team": {"Edit": patch({"users": []}), "Grant a role": GRANTS},
         "cluster": {"New key": [("POST", f"{RBAC}/clusterrolebindings", AGENT_BINDING), ("POST", f"{API}/ownedaccesskeys", AGENT_KEY)]},
     }[kind]
     return {**common, **own}[label]
@@ -49,6 +57,16 @@ def requests_of(page, label):
 ENTRY = {"db": "user", "tls": "cert"}
 MEMBER_OF = {"owner": "shop"}
 RBAC = "/kubernetes/management/apis/rbac.authorization.k8s.io/v1"
+# The form asks about the role and the place. A role without rules can be granted by everyone who may create a binding.
+GRANT = {
+    "metadata": {"name": "made"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "nothing"},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "platform:user:nobody"}],
+}
+GRANTS = OneOf([
+    ("POST", f"{RBAC}/clusterrolebindings", GRANT),
+    *(("POST", f"{RBAC}/namespaces/{namespace}/rolebindings", GRANT) for namespace in ("platform", "p-web", "p-shop")),
+    *(("PATCH", f"{API}/projects/{project}", {"spec": {"members": []}}) for project in ("web", "shop")),
+], [("GET", f"{RBAC}/clusterroles", None)])
 AGENT_BINDING = {
     "metadata": {"name": "agent-east"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "platform-agent"},
     "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "agent:east"}],
@@ -83,6 +101,7 @@ WORKLOAD = {
 # Lists: the route, the title, the collection that its button creates in, and the body of the create.
 LISTS = [
     ("/secrets", "Shared secrets", "namespaces/HOME/sharedsecrets", {"spec": {"data": {"a": "Yg=="}}}),
+    ("/projectsecrets", "Project secrets", OneOf(["namespaces/p-web/projectsecrets", "namespaces/p-shop/projectsecrets"]), {"spec": {"data": {"a": "Yg=="}}}),
     ("/projectsecrets?ns=p-web", "Project secrets", "namespaces/p-web/projectsecrets", {"spec": {"data": {"a": "Yg=="}}}),
     ("/projectsecrets?ns=p-shop", "Project secrets", "namespaces/p-shop/projectsecrets", {"spec": {"data": {"a": "Yg=="}}}),
     ("/keys", "Access keys", "ownedaccesskeys", {"spec": {"scope": {}}}),
@@ -137,14 +156,17 @@ class Check:
         return self.page.evaluate(BUTTONS)
 
     def compare(self, where, label, is_enabled, requests):
-        """Sends the requests of a button. The button is enabled if and only if none of them is denied."""
-        answers = []
-        for method, path, body in requests:
-            body = self.current(path) if body is ... else body
-            answers.append(self.page.evaluate(FETCH, [method, path, body]))
+        """Sends the requests of a button. The button is enabled if and only if none of them is denied, or not all of a choice."""
+        send = lambda method, path, body: self.page.evaluate(FETCH, [method, path, self.current(path) if body is ... else body])
+        answers = [send(*one) for one in requests]
+        besides = [send(*one) for one in getattr(requests, "besides", [])]
         assert not any(status in (400, 405, 415, 500, 503) for status in answers), (where, label, answers)
         self.enabled, self.greyed = self.enabled + is_enabled, self.greyed + (not is_enabled)
-        if is_enabled != all(status != 403 for status in answers):
+        is_allowed = all(status != 403 for status in answers)
+        if isinstance(requests, OneOf):
+            # A project that the caller may not see is 404.
+            is_allowed = any(status not in (403, 404) for status in answers) and 403 not in besides
+        if is_enabled != is_allowed:
             self.differences.append(f"{self.who}, {where}: {label} is {'enabled' if is_enabled else 'greyed'}, {answers}")
 
     def current(self, path):
@@ -213,7 +235,19 @@ class Check:
         if "HOME" in collection:
             collection = collection.replace("HOME", self.home())
         made = {"metadata": {"name": "made"}, **body}
-        self.compare(route, label, is_enabled, [("POST", f"{API}/{collection}", made)])
+        collections = collection if isinstance(collection, OneOf) else [collection]
+        self.compare(route, label, is_enabled, type(collections)([("POST", f"{API}/{each}", made) for each in collections]))
+
+    def roles(self):
+        """The page of roles: each of its buttons grants one."""
+        self.bench.go(self.page, "/roles")
+        expect(self.page.get_by_role("heading", level=1)).to_have_text("Roles")
+        expect(self.page.locator("main").get_by_text("Loading")).to_have_count(0)
+        for label, is_enabled, _ in self.buttons():
+            if label in ("Grant a role", "Grant"):
+                self.compare("/roles", label, is_enabled, GRANTS)
+                if label == "Grant":
+                    return
 
 
 def with_role(bench, name, resources, verbs):
@@ -230,6 +264,7 @@ def with_role(bench, name, resources, verbs):
 
 def buttons_agree_with_the_server(bench):
     keys = fill(bench)
+    bench.ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "nothing"}, "rules": []})
     bench.ok("POST", f"{API}/trustedissuers", {"metadata": {"name": "github"}, "spec": {"type": "GitHubActions"}})
     # Users who may change objects of a kind, without the permissions that some changes need besides.
     editor = with_role(bench, "editor", ["teams", "trustedissuers"], ["get", "update", "patch", "create"])
@@ -249,6 +284,7 @@ def buttons_agree_with_the_server(bench):
             check.object(*one)
         for one in LISTS:
             check.list(*one)
+        check.roles()
         differences += check.differences
         enabled, greyed = enabled + check.enabled, greyed + check.greyed
         print(f"{who}: {check.enabled} enabled, {check.greyed} greyed")

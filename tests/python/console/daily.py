@@ -130,7 +130,7 @@ def a_developers_first_day(bench):
     dialog = share(ada)
     dialog.get_by_role("button", name="Take back from Bob Example (bob)").click()
     # Roles in the whole server are told to ada without names.
-    expect(dialog.get_by_role("status")).to_have_text("Bob Example (bob) can no longer read and change (may keep it by another way)")
+    expect(dialog.get_by_role("status")).to_have_text("Bob Example (bob) can no longer read and change A role or a team that you may not see can still allow it.")
     ada.press("Save", dialog)
     expect(dialog).to_have_count(0)
     assert not bench.ok("GET", secret)["spec"].get("access")

@@ -1,4 +1,4 @@
-"""The first hour of an administrator: a user with a role, who logs in by a link; a role that is taken away; and a last
+"""The first hour of an administrator: one form makes a user with a team, a role and a login link; a role that is taken away; and a last
 administrator, who cannot be lost by a click. Then a cluster, and a pipeline with a key for one secret."""
 
 import re
@@ -29,6 +29,91 @@ def grant(page, role, who):
     dialog.get_by_role("combobox", name="Role").select_option(f"ClusterRole//{role}")
     dialog.get_by_role("combobox", name="User or team").fill(who)
     return dialog
+
+
+def new_user(page, name, **fields):
+    """Fills in the form of a new user."""
+    press(page, "New user")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").first.fill(name)
+    for label, value in fields.items():
+        field = dialog.get_by_role("combobox", name=label) if label in ("Teams", "Roles") else dialog.get_by_label(label)
+        field.fill(value)
+        if label in ("Teams", "Roles"):
+            field.press("Enter")
+            expect(dialog.get_by_role("button", name=f"Remove {value}")).to_be_visible()
+    return dialog
+
+
+def users_of(bench, team):
+    return bench.ok("GET", f"{API}/teams/{team}")["spec"].get("users", [])
+
+
+def one_form_makes_a_user(bench):
+    bench.ok("POST", f"{API}/teams", {"metadata": {"name": "shop"}, "spec": {}})
+    page = bench.logged_in()
+    heading(bench, page, "/users", "Users")
+    dialog = new_user(page, "grace", Title="Grace", Teams="shop", Roles="platform-viewer", **{"E-mail": "grace@example.com"})
+    dialog.get_by_role("checkbox", name="Make a login link").check()
+    dialog.get_by_role("combobox", name="The link is valid for").select_option("8 hours")
+    command = "postern create user grace --display-name Grace --email grace@example.com --team shop --role platform-viewer --invite --valid-for 8h"
+    expect(dialog.get_by_text(command)).to_be_visible()
+    press(dialog, "Create")
+    done = page.get_by_role("dialog", name="Login link for grace")
+    expect(done.get_by_text("The link is valid for 8 hours, and for one login as this user.")).to_be_visible()
+    expect(done.get_by_text("not done")).to_have_count(0)
+    link = done.locator("[data-secret]").inner_text()
+    press(done, "Done")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("grace")
+    made = bench.ok("GET", f"{API}/users/grace")["spec"]
+    assert (made["displayName"], made["email"]) == ("Grace", "grace@example.com"), made
+    assert users_of(bench, "shop") == ["grace"]
+    subjects = bench.ok("GET", GRANT.replace("user:ada", "user:grace"))["subjects"]
+    assert [one["name"] for one in subjects] == ["platform:user:grace"], subjects
+    invited = bench.new_context().new_page()
+    bench.use_link(invited, link)
+    heading(bench, invited, "/teams/shop", "shop")
+
+
+def a_step_that_fails_is_told_and_tried_again(bench):
+    page = bench.logged_in()
+    heading(bench, page, "/users", "Users")
+    refusal = {"kind": "Status", "status": "Failure", "code": 503, "message": "the server is busy"}
+    away = lambda route: route.fulfill(status=503, json=refusal) if route.request.method == "PATCH" else route.continue_()
+    page.route("**/teams/shop", away)
+    dialog = new_user(page, "carl", Teams="shop", Roles="platform-viewer")
+    dialog.get_by_role("checkbox", name="Make a login link").check()
+    press(dialog, "Create")
+    done = page.get_by_role("dialog", name="Login link for carl")
+    expect(done.get_by_text("The user carl was created, but not everything was done:")).to_be_visible()
+    expect(done.get_by_role("listitem").filter(has_text="in the team shop")).to_contain_text("not done in the team shop: the server is busy")
+    expect(done.get_by_role("listitem").filter(has_text="has the role platform-viewer")).not_to_contain_text("not done")
+    link = done.locator("[data-secret]").inner_text()
+    assert users_of(bench, "shop") == ["grace"], "nothing else has put the user into the team"
+    page.unroute("**/teams/shop", away)
+    press(done, "Try the rest again")
+    expect(done.get_by_text("The user carl was created.")).to_be_visible()
+    expect(done.get_by_text("not done")).to_have_count(0)
+    assert users_of(bench, "shop") == ["grace", "carl"]
+    assert done.locator("[data-secret]").inner_text() == link, "there is one link"
+    press(done, "Done")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("carl")
+
+    # What cannot be given is told before anything is created.
+    rules = [{"apiGroups": ["management.platform.sh"], "resources": ["users"], "verbs": ["get", "list", "create"]},
+             {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["*"], "verbs": ["get", "list", "create"]}]
+    bench.ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "makers-of-users"}, "rules": rules})
+    bind(bench, "makers-of-users", "user:dana")
+    page = bench.logged_in(bench.user("dana"), bench.new_context())
+    heading(bench, page, "/users", "Users")
+    dialog = new_user(page, "frank", Roles="platform-admin")
+    press(dialog, "Create")
+    expect(dialog.get_by_text("Nothing was created:")).to_be_visible()
+    expect(dialog.get_by_role("alert")).to_contain_text("You can grant only what you hold yourself")
+    press(dialog, "Remove platform-admin")
+    dialog.get_by_role("checkbox", name="Make a login link").check()
+    expect(dialog.get_by_role("button", name="Create", exact=True)).to_have_attribute("aria-disabled", "true")
+    assert bench.call("GET", f"{API}/users/frank").status == 404
 
 
 def a_user_gets_a_role_and_logs_in(bench):
@@ -247,5 +332,5 @@ def the_last_administrator_cannot_be_lost_by_a_click(bench):
     assert bench.call("GET", f"{RBAC}/clusterrolebindings", key=key).status == 403
 
 
-run(a_user_gets_a_role_and_logs_in, nobody_grants_what_they_do_not_hold, a_role_is_taken_away, a_cluster_is_connected,
-    a_pending_cluster_gets_a_new_key, a_pipeline_reads_one_secret, the_last_administrator_cannot_be_lost_by_a_click)
+run(one_form_makes_a_user, a_step_that_fails_is_told_and_tried_again, a_user_gets_a_role_and_logs_in,
+    nobody_grants_what_they_do_not_hold, a_role_is_taken_away, a_cluster_is_connected, a_pending_cluster_gets_a_new_key, a_pipeline_reads_one_secret, the_last_administrator_cannot_be_lost_by_a_click)

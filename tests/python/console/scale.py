@@ -148,20 +148,49 @@ def new_rows_and_search(bench, page):
     expect(page.locator(".count")).to_contain_text("1 of")
 
 
-def the_palette_says_what_it_has_not_searched(bench):
-    """The overview counts everything, and the palette leads to the list that has the rest."""
+def search(dialog, text):
+    dialog.get_by_role("combobox").fill(text)
+
+
+def the_palette_finds_what_is_not_loaded(bench):
+    """The overview counts everything. The palette asks the server for names, and leads to the list that has the rest."""
     page = bench.logged_in()
     card = page.locator("section.card").filter(has=page.get_by_role("heading", name="My shared secrets"))
     expect(card).to_contain_text(f"{COUNT + 1:,}")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url) if "metadata.name" in request.url else None)
     last = name(COUNT - 1)
     page.keyboard.press("Control+k")
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("combobox").fill(last)
-    expect(dialog.get_by_role("option")).to_have_count(1)
-    expect(dialog.get_by_text("Searched the first 200 of each of these: shared secrets")).to_be_visible()
-    dialog.get_by_role("option", name=f"Search all shared secrets for “{last}”").click()
+    search(dialog, "a")
+    expect(dialog.get_by_text("Searched the first 200").or_(dialog.get_by_text("all names that begin with"))).to_be_visible()
+    # One name of all, which the console has not loaded.
+    search(dialog, last)
+    expect(dialog.get_by_role("option", name=f"platform/{last}")).to_be_visible()
+    expect(dialog.get_by_text("all names that begin with the text were searched, and the first 200 by other parts: shared secrets.")).to_be_visible()
+    assert asked and all("/sharedsecrets?" in url for url in asked), f"only kinds with more objects are asked about: {asked}"
+    # The same with its namespace, and ten of many.
+    search(dialog, f"platform/{last[:-1]}")
+    expect(dialog.get_by_role("option", name=f"platform/{last}")).to_be_visible()
+    expect(dialog.get_by_text("More than 10 names begin with the text")).to_have_count(0)
+    search(dialog, last[:-2])
+    expect(dialog.get_by_text("More than 10 names begin with the text: shared secrets.")).to_be_visible()
+    # A search that failed says so.
+    page.route("**/*metadata.name*", lambda route: route.fulfill(status=503, body="{}"))
+    search(dialog, last)
+    expect(dialog.get_by_text("Not searched as a whole, because the server did not answer: shared secrets.")).to_be_visible()
+    page.unroute("**/*metadata.name*")
+    # Only the list finds a part inside of a name that is not loaded.
+    inside = last[len("secret-"):]
+    search(dialog, inside)
+    option = dialog.get_by_role("option", name=f"Search all shared secrets for “{inside}”")
+    option.click()
     expect(page.get_by_role("link", name=last)).to_be_visible()
     expect(page.locator("[data-row]")).to_have_count(1)
+    page.keyboard.press("Control+k")
+    search(dialog, last)
+    dialog.get_by_role("option", name=f"platform/{last}").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text(last)
 
 
-run(a_long_list, the_palette_says_what_it_has_not_searched)
+run(a_long_list, the_palette_finds_what_is_not_loaded)

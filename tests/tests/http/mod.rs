@@ -24,6 +24,7 @@ mod limits;
 mod lists;
 mod login_links;
 mod malformed_requests;
+mod name_prefixes;
 mod namespaces;
 mod negotiation;
 mod other_tools;

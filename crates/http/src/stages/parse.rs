@@ -621,6 +621,10 @@ mod tests {
             |selector| read("GET", &format!("{GROUP}/sharedsecrets?fieldSelector={selector}"));
         assert_eq!(list("metadata.name%3Db"), "list sharedsecrets - b");
         assert_eq!(list("metadata.name!%3Db"), "list sharedsecrets - -");
+        assert_eq!(list("metadata.name%5E%3Db"), "list sharedsecrets - -");
+        assert_eq!(list("metadata.name^=b"), "list sharedsecrets - -");
+        assert_eq!(list("metadata.name^=b,metadata.name=bc"), "list sharedsecrets - bc");
+        assert_eq!(list("metadata.name^==b"), "400");
         assert_eq!(list("spec.data%3Db"), "400");
     }
 

@@ -1,7 +1,11 @@
-//! Field selectors: `metadata.name=a,metadata.namespace!=b`, with backslash escapes.
+//! Field selectors: `metadata.name=a,metadata.namespace!=b`, with backslash escapes. `metadata.name^=a` selects the
+//! names that begin with `a`.
 
 /// Maximum number of terms of one selector.
 const MAX_TERMS: usize = 64;
+
+/// The field that can also be selected by the beginning of its value.
+const NAME: &str = "metadata.name";
 
 /// Selects objects by a few of their fields. An object matches when all terms do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,8 +16,29 @@ pub struct FieldSelector {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Term {
     field: String,
+    operator: Operator,
     value: String,
-    equal: bool,
+}
+
+/// How the value of a field is compared with the value of a term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operator {
+    /// `=` and `==`.
+    Equals,
+    /// `!=`.
+    DiffersFrom,
+    /// `^=`, which Kubernetes does not have.
+    BeginsWith,
+}
+
+impl Term {
+    fn matches(&self, value: &str) -> bool {
+        match self.operator {
+            Operator::Equals => value == self.value,
+            Operator::DiffersFrom => value != self.value,
+            Operator::BeginsWith => value.starts_with(&self.value),
+        }
+    }
 }
 
 impl FieldSelector {
@@ -52,9 +77,7 @@ impl FieldSelector {
 
     /// Whether an object with these fields matches. An absent field counts as empty.
     pub fn matches<'a>(&self, field: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.terms
-            .iter()
-            .all(|term| (field(&term.field).unwrap_or_default() == term.value) == term.equal)
+        self.terms.iter().all(|term| term.matches(field(&term.field).unwrap_or_default()))
     }
 
     /// Whether the selector has a term for a field.
@@ -64,8 +87,14 @@ impl FieldSelector {
 
     /// The one value that a field may have, if the selector names it.
     pub fn exact(&self, field: &str) -> Option<&str> {
-        let mut terms = self.terms.iter().filter(|term| term.equal && term.field == field);
-        terms.next().map(|term| term.value.as_str())
+        let is_exact = |term: &&Term| term.operator == Operator::Equals && term.field == field;
+        self.terms.iter().find(is_exact).map(|term| term.value.as_str())
+    }
+
+    /// Takes the first term `metadata.name^=` out of the selector, and returns its value.
+    pub fn take_name_prefix(&mut self) -> Option<String> {
+        let at = self.terms.iter().position(|term| term.operator == Operator::BeginsWith)?;
+        Some(self.terms.remove(at).value)
     }
 }
 
@@ -98,17 +127,22 @@ fn parse_term(text: &str, is_supported: impl Fn(&str) -> bool) -> Result<Term, S
         || format!("invalid selector: {}; can't understand it", crate::quote::quote(text));
     let at = text.find(['=', '!']).ok_or_else(invalid)?;
     let (field, rest) = text.split_at(at);
-    let (equal, value) = if let Some(value) = rest.strip_prefix("!=") {
-        (false, value)
+    let (field, operator, value) = if let Some(value) = rest.strip_prefix("!=") {
+        (field, Operator::DiffersFrom, value)
     } else if let Some(value) = rest.strip_prefix("==") {
-        (true, value)
+        (field, Operator::Equals, value)
     } else {
-        (true, rest.strip_prefix('=').ok_or_else(invalid)?)
+        let value = rest.strip_prefix('=').ok_or_else(invalid)?;
+        match field.strip_suffix('^') {
+            Some(NAME) => (NAME, Operator::BeginsWith, value),
+            _ => (field, Operator::Equals, value),
+        }
     };
     if !is_supported(field) {
-        return Err(format!("field label not supported: {}", crate::quote::cut(field, 128)));
+        let hint = if field.ends_with('^') { " (^= is for metadata.name alone)" } else { "" };
+        return Err(format!("field label not supported: {}{hint}", crate::quote::cut(field, 128)));
     }
-    Ok(Term { field: field.to_owned(), value: unescape(value)?, equal })
+    Ok(Term { field: field.to_owned(), operator, value: unescape(value)? })
 }
 
 fn unescape(value: &str) -> Result<String, String> {
@@ -157,14 +191,57 @@ mod tests {
             ("metadata.name=a,metadata.namespace=x", "a", false),
             ("metadata.name=a\\,b", "a,b", true),
             ("metadata.name=a\\=b", "a=b", true),
+            ("metadata.name^=a", "ab", true),
+            ("metadata.name^=a", "a", true),
+            ("metadata.name^=ab", "a", false),
+            ("metadata.name^=a", "ba", false),
+            ("metadata.name^=", "a", true),
+            ("metadata.name^=a,metadata.name^=ab", "abc", true),
+            ("metadata.name^=a,metadata.name!=ab", "ab", false),
+            ("metadata.name^=a\\=b", "a=bc", true),
+            ("metadata.name=^a", "a", false),
         ] {
             assert_eq!(selects(text, name), Ok(want), "{text}");
         }
-        for wrong in
-            ["x", "spec.user=a", "metadata.name", "metadata.name=a=b", "=a", "metadata.name=\\"]
-        {
+        for wrong in [
+            "x",
+            "spec.user=a",
+            "metadata.name",
+            "metadata.name=a=b",
+            "=a",
+            "^=a",
+            "metadata.name=\\",
+            "metadata.name^a",
+            "metadata.name^==a",
+            "metadata.name^!=a",
+            "metadata.name^^=a",
+            "metadata.name ^=a",
+            "metadata.name!^=a",
+            "metadata.name^=a=b",
+            "metadata.namespace^=a",
+            "spec.user^=a",
+        ] {
             assert!(selects(wrong, "a").is_err(), "{wrong}");
         }
+        let error = selects("metadata.namespace^=a", "a").unwrap_err();
+        let text = "field label not supported: metadata.namespace^ (^= is for metadata.name alone)";
+        assert_eq!(error, text);
+    }
+
+    #[test]
+    fn a_prefix_of_names_is_no_name() {
+        let mut selector = FieldSelector::parse("metadata.name^=a", FIELDS).unwrap();
+        assert_eq!(selector.exact("metadata.name"), None);
+        assert!(selector.names("metadata.name"));
+        assert_eq!(selector.take_name_prefix(), Some("a".to_owned()));
+        assert!(selector.is_everything());
+        assert_eq!(selector.take_name_prefix(), None);
+        let both = FieldSelector::parse("metadata.name^=a,metadata.name=b", FIELDS).unwrap();
+        assert_eq!(both.exact("metadata.name"), Some("b"));
+        assert!(FieldSelector::parse("metadata.name^=a", &["metadata.namespace"]).is_err());
+        // The selector of another API goes to that API as it is, and names no object.
+        let other = FieldSelector::parse_any("metadata.name^=a,spec.nodeName^=n").unwrap();
+        assert_eq!(other.exact("metadata.name"), None);
     }
 
     #[test]
@@ -183,9 +260,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in ".{0,80}", near in "[a-z.=!,\\\\]{0,40}") {
+        fn never_panics(text in ".{0,80}", near in "[a-z.=!^,\\\\]{0,40}") {
             let _ = FieldSelector::parse(&text, FIELDS);
             let _ = FieldSelector::parse(&near, FIELDS);
+        }
+
+        #[test]
+        fn a_prefix_selects_what_starts_with_it(prefix in "[a-c,=.\\\\-]{0,4}", name in "[a-c,=.\\\\-]{0,6}") {
+            let escaped: String = prefix
+                .chars()
+                .flat_map(|c| [Some('\\').filter(|_| matches!(c, ',' | '=' | '\\')), Some(c)])
+                .flatten()
+                .collect();
+            let found = selects(&format!("metadata.name^={escaped}"), &name);
+            prop_assert_eq!(found, Ok(name.starts_with(&prefix)));
         }
     }
 }

@@ -91,7 +91,7 @@ impl Objects {
         after: Option<&str>,
     ) -> impl Iterator<Item = (&'a Arc<str>, &'a CacheEntry)> {
         let start = match after {
-            Some(after) if after > prefix => Excluded(after),
+            Some(after) if after >= prefix => Excluded(after),
             _ => Included(prefix),
         };
         let range = self.ordered.range::<str, _>((start, Unbounded));

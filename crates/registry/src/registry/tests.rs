@@ -149,6 +149,7 @@ mod limits;
 mod login_sequences;
 mod logins;
 mod migration;
+mod name_prefixes;
 mod objects;
 mod owners;
 mod probes;

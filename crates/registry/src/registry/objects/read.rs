@@ -86,6 +86,8 @@ pub(crate) struct Selection {
     pub(crate) collection: String,
     /// The prefix of the storage keys.
     pub(crate) prefix: String,
+    /// The prefix of all keys of the namespace, or of the kind. Continue tokens have the part after it.
+    parent: String,
     /// The name that the permit is for, if it is for one object.
     name: Option<String>,
     labels: LabelSelector,
@@ -108,14 +110,15 @@ impl Selection {
         let collection = storage_key::collection(target.kind.info());
         // A read of one name in one namespace does not touch other objects, which may be corrupt.
         let whole = target.namespace.is_some() || !target.kind.info().is_namespaced();
+        let parent = storage_key::in_namespace(&collection, target.namespace.as_deref());
+        let mut fields = options.field_selector.clone();
         let prefix = match &target.name {
-            Some(name) if whole => {
-                storage_key::in_collection(&collection, target.namespace.as_deref(), name)
-            }
-            _ => storage_key::in_namespace(&collection, target.namespace.as_deref()),
+            Some(name) if whole => [&parent, name.as_str()].concat(),
+            // The names with one prefix are one range of keys.
+            None if whole => [&*parent, &fields.take_name_prefix().unwrap_or_default()].concat(),
+            _ => parent.clone(),
         };
         let labels = options.label_selector.clone();
-        let fields = options.field_selector.clone();
         let selectable = target.kind.info().selectable_fields;
         let reads_objects = selectable.iter().any(|field| fields.names(field.label));
         let name = target.name.clone();
@@ -125,6 +128,7 @@ impl Selection {
         Self {
             collection,
             prefix,
+            parent,
             name,
             labels,
             fields,
@@ -192,6 +196,19 @@ impl Selection {
             && self.fields.is_everything()
             && permit.is_none();
         Self { selects_all, permit, ..self.clone() }
+    }
+
+    /// The key after which the page of a token starts.
+    ///
+    /// # Errors
+    /// 400 for a token of another list.
+    fn after(&self, token: &ContinueToken) -> Result<String, ApiError> {
+        let after = format!("{}{}", self.parent, token.start);
+        if after.starts_with(&self.prefix) {
+            return Ok(after);
+        }
+        let why = "continue key is not valid: it does not point to an object of this list";
+        Err(ApiError::bad_request(why))
     }
 
     /// The objects that the permit can cover, if it names them or their owners.
@@ -293,7 +310,7 @@ impl Registry {
         let token = options.continue_token.as_deref().map(ContinueToken::decode).transpose()?;
         let at = requested_revision(options, token.as_ref());
         self.wait_for(at, permit.oldest_revision()).await?;
-        let after = token.as_ref().map(|token| format!("{}{}", selection.prefix, token.start));
+        let after = token.as_ref().map(|token| selection.after(token)).transpose()?;
         let after = after.as_deref();
         let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
         let list = match at {
@@ -480,7 +497,7 @@ impl Registry {
             Some(token) => ApiError::expired_continue(token.newest().encode()),
             None => expired,
         })?;
-        let after = token.map(|token| format!("{}{}", selection.prefix, token.start));
+        let after = token.map(|token| selection.after(token)).transpose()?;
         let selection = Selection {
             past_permit: Some(then).filter(|then| !then.covers_all()),
             ..selection.clone()
@@ -683,7 +700,7 @@ fn page_of(list: ObjectList, selection: &Selection) -> ObjectPage {
     // The number of following objects is known only if nothing is filtered out.
     let remaining = (more && selection.selects_all).then_some(list.remaining);
     let continue_token = list.objects.last().filter(|_| more).map(|last| {
-        let start = last.key().strip_prefix(&*selection.prefix).unwrap_or_default().to_owned();
+        let start = last.key().strip_prefix(&*selection.parent).unwrap_or_default().to_owned();
         let remaining = remaining.and_then(|remaining| u64::try_from(remaining).ok());
         ContinueToken { resource_version: version.packed(), start, remaining }.encode()
     });
