@@ -60,7 +60,10 @@ impl Picker<'_> {
             let shape = shape(at);
             let is_member = (matches!(shape, Shape::Leaf) || is_empty(value) && !value.is_null())
                 && (self.is_picked)(value, at);
-            set.add(PathElement::field(name), is_member, self.inside(value, shape));
+            let inside = self.inside(value, shape);
+            if is_member || !inside.is_empty() {
+                set.add(PathElement::field(name), is_member, inside);
+            }
         }
         set
     }

@@ -106,7 +106,8 @@ fn attempt(
     let before = live.map_or_else(|| Value::Object(Map::new()), ownable);
     let mut merged = before.clone();
     merge(&mut merged, &configuration, kind.schema);
-    if let Some(last) = &last {
+    // A manager that applies the same fields again removes none.
+    if let Some(last) = last.as_ref().filter(|last| last.fields != own) {
         let others = managers.entries().iter().map(|entry| entry.fields.clone());
         let owned = FieldSet::union_of(others.chain([own.clone(), kind.ignored.clone()]));
         prune(&mut merged, &last.fields, &owned, kind.schema);
@@ -119,7 +120,9 @@ fn attempt(
     changed.ignore(kind.ignored);
     let is_change = !changed.is_empty();
     if !managers.is_empty() {
-        changed.added.subtract(&empty_values(&configuration, kind.schema));
+        if !changed.added.is_empty() {
+            changed.added.subtract(&empty_values(&configuration, kind.schema));
+        }
         give_way(&mut managers, changed, apply.force)?;
     }
     let time = match &last {
@@ -236,10 +239,14 @@ pub fn track_apply(
         return;
     }
     let is_change = !changed.is_empty();
-    let applied = std::mem::take(&mut new.metadata.managed_fields);
-    let mut managers = Managers::decode_stored(&applied);
     // Of several items with one key, one may have stayed.
     changed.removed.subtract(&changed.added);
+    if is_change && changed.removed.is_empty() {
+        // No manager loses a field.
+        return;
+    }
+    let applied = std::mem::take(&mut new.metadata.managed_fields);
+    let mut managers = Managers::decode_stored(&applied);
     managers.subtract_from_others(manager, &changed.removed);
     managers.normalize(|| has_fields(new, kind.schema));
     if !is_change {

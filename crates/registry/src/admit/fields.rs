@@ -9,7 +9,7 @@ use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::{Object, Operation};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::view::AdmissionView;
 use super::{Part, Writing};
@@ -41,8 +41,7 @@ pub(crate) fn apply(
         Some(live) => check_same_uid(kind, configuration, live)?,
         None => check_creates(permit, configuration)?,
     }
-    let mut configuration = configuration.clone();
-    writing.part.keep_applicable(kind, &mut configuration);
+    let configuration = writing.part.applicable(kind, configuration);
     let manager = &manager(kind, &writing.manager, writing.part);
     let ignored = ignored(kind, writing.part);
     let tracked = TrackedKind { schema: kind.schema(), ignored: &ignored };
@@ -173,12 +172,16 @@ pub(super) struct SentFields {
 impl SentFields {
     /// The fields that an object has.
     pub(super) fn of(object: &Object) -> Self {
-        let spec = object.fields.get("spec").and_then(Value::as_object);
         Self {
-            spec: spec.into_iter().flat_map(|spec| spec.keys().cloned()).collect(),
+            spec: spec_fields(object).cloned().collect(),
             owner_references: !object.metadata.owner_references.is_empty(),
         }
     }
+}
+
+/// The names of the fields in `spec`.
+fn spec_fields(object: &Object) -> impl Iterator<Item = &String> {
+    object.fields.get("spec").and_then(Value::as_object).into_iter().flat_map(Map::keys)
 }
 
 /// Records in a new object which manager set which of its fields. Fields that the server has added have no manager,
@@ -192,12 +195,11 @@ pub(super) fn track_create(
     now: Timestamp,
 ) {
     let mut ignored = ignored(kind, writing.part);
-    let SentFields { spec, owner_references } = SentFields::of(object);
-    let mut added: Vec<[&str; 2]> = (spec.iter())
+    let mut added: Vec<[&str; 2]> = spec_fields(object)
         .filter(|name| !sent.spec.contains(*name))
         .map(|name| ["spec", name.as_str()])
         .collect();
-    if owner_references && !sent.owner_references {
+    if !object.metadata.owner_references.is_empty() && !sent.owner_references {
         added.push(["metadata", "ownerReferences"]);
     }
     if !added.is_empty() {

@@ -21,6 +21,8 @@ mod view;
 mod write;
 mod writer;
 
+use std::borrow::Cow;
+
 use postern_kinds::write_only::WriteOnlyValues;
 use postern_kinds::{AnyKind, Verb};
 use postern_meta::field::{FieldError, FieldErrors};
@@ -157,21 +159,29 @@ pub enum Part {
 }
 
 impl Part {
-    /// Keeps in a configuration only the fields that may be applied through this part.
-    fn keep_applicable(self, kind: &'static dyn AnyKind, configuration: &mut Object) {
+    /// A configuration with only the fields that may be applied through this part.
+    fn applicable<'a>(
+        self,
+        kind: &'static dyn AnyKind,
+        configuration: &'a Object,
+    ) -> Cow<'a, Object> {
+        let has_status = configuration.fields.contains_key("status");
+        let mut applicable = Cow::Borrowed(configuration);
         match self {
-            Self::Main if has_status_subresource(kind) => {
-                configuration.fields.remove("status");
+            Self::Main if has_status && has_status_subresource(kind) => {
+                applicable.to_mut().fields.remove("status");
             }
             Self::Main | Self::Action(_) => {}
             Self::Status => {
-                configuration.fields.retain(|name, _| name == "status");
+                let applicable = applicable.to_mut();
+                applicable.fields.retain(|name, _| name == "status");
                 let ObjectMeta { name, namespace, uid, resource_version, .. } =
-                    std::mem::take(&mut configuration.metadata);
-                configuration.metadata =
+                    std::mem::take(&mut applicable.metadata);
+                applicable.metadata =
                     ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() };
             }
         }
+        applicable
     }
 
     /// Keeps in `object` only the changes that may be written through this part; the rest gets its old state.

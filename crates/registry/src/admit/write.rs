@@ -105,7 +105,8 @@ pub(crate) struct AdmittedChange {
 /// A write that may be stored: one change or several, all in one transaction or none. The first change is the
 /// requested one, and its result is the response.
 pub(crate) struct Admitted {
-    pub(super) first: AdmittedChange,
+    /// Boxed, so that the value is small: it is moved often, and futures have it.
+    pub(super) first: Box<AdmittedChange>,
     pub(super) others: Vec<AdmittedChange>,
     /// The bound names of the objects, if they may have changed.
     pub(super) bound: Vec<ObjectNames>,
@@ -132,7 +133,7 @@ impl Admitted {
         let (kind, namespace) = (permit.kind(), permit.target().namespace.clone());
         let (name, members, limits) = (name.to_owned(), Vec::new(), Vec::new());
         let first = AdmittedChange { kind, namespace, name, write, members, limits };
-        Self { first, others: Vec::new(), bound: Vec::new() }
+        Self { first: Box::new(first), others: Vec::new(), bound: Vec::new() }
     }
 
     /// The write with the users that it adds to a team.
@@ -156,7 +157,7 @@ impl Admitted {
     /// Both writes as one, with the response of this one. Parts of `other` without a change are left out.
     #[must_use]
     pub(crate) fn with(mut self, other: Self) -> Self {
-        let changes = std::iter::once(other.first).chain(other.others);
+        let changes = std::iter::once(*other.first).chain(other.others);
         self.others.extend(changes.filter(|one| !matches!(one.write, Write::Unchanged(_))));
         self.bound.extend(other.bound);
         self
@@ -174,7 +175,7 @@ impl Admitted {
 
     /// The parts for the registry: the change that gives the response its result, the other
     /// changes, and the bound names.
-    pub(crate) fn into_parts(self) -> (AdmittedChange, Vec<AdmittedChange>, Vec<ObjectNames>) {
+    pub(crate) fn into_parts(self) -> (Box<AdmittedChange>, Vec<AdmittedChange>, Vec<ObjectNames>) {
         (self.first, self.others, self.bound)
     }
 }

@@ -8,9 +8,10 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use memchr::memmem::Finder;
 use postern_kinds::{Cell, Info, OwnedBy};
 use postern_meta::decode::{self, DecodeError};
 use postern_meta::event::WatchEventType;
@@ -65,9 +66,24 @@ pub(crate) fn split_stored(stored: &[u8]) -> (&[u8], Option<&str>) {
     (&stored[..mark], uid.filter(|uid| is_uid(uid)))
 }
 
+/// Finds owner references in the bytes of an object, and few other texts.
+static OWNER_REFERENCES: LazyLock<Finder<'_>> =
+    LazyLock::new(|| Finder::new("\"ownerReferences\":"));
+
+/// Finds the time of the deletion in the bytes of an object, and few other texts.
+static DELETION_TIMESTAMP: LazyLock<Finder<'_>> =
+    LazyLock::new(|| Finder::new("\"deletionTimestamp\":"));
+
 /// Whether an object can have owner references, by a search in its bytes.
 pub(super) fn may_have_owners(json: &[u8]) -> bool {
-    memchr::memmem::find(json, b"\"ownerReferences\":").is_some()
+    OWNER_REFERENCES.find(json).is_some()
+}
+
+/// Whether the deletion of an object has begun. A search in the bytes avoids the decoding of nearly all objects.
+fn is_deleting(json: &[u8]) -> bool {
+    DELETION_TIMESTAMP.find(json).is_some()
+        && decode::decode_typed::<Marked>(json)
+            .is_ok_and(|object| object.metadata.deletion_timestamp.is_some())
 }
 
 fn is_uid(text: &str) -> bool {
@@ -95,6 +111,8 @@ pub struct CachedObject {
     frame: Bytes,
     /// Length of [`stored_head`]; the version follows it.
     head_len: usize,
+    /// Whether its deletion has begun.
+    is_deleting: bool,
     labels: OnceLock<BTreeMap<String, String>>,
     /// The cells of its row in a table.
     cells: OnceLock<Box<[Cell]>>,
@@ -161,6 +179,7 @@ impl CachedObject {
             event_type,
             frame,
             head_len: head.len(),
+            is_deleting: is_deleting(json),
             labels: OnceLock::new(),
             cells: OnceLock::new(),
             part: OnceLock::new(),
@@ -183,6 +202,7 @@ impl CachedObject {
             event_type,
             frame: frame(event_type, &json[..self.head_len], position, rest),
             head_len: self.head_len,
+            is_deleting: self.is_deleting,
             labels: self.labels.clone(),
             cells: OnceLock::new(),
             part: OnceLock::new(),
@@ -200,6 +220,7 @@ impl CachedObject {
             event_type: self.event_type,
             frame: event_line(self.event_type, json),
             head_len: self.head_len,
+            is_deleting: self.is_deleting,
             labels: self.labels.clone(),
             cells: OnceLock::new(),
             part: OnceLock::new(),
@@ -321,11 +342,9 @@ impl CachedObject {
         Some(json.slice(start..start + len))
     }
 
-    /// Whether its deletion has begun. A search in the bytes avoids the decoding of nearly all objects.
+    /// Whether its deletion has begun.
     pub(crate) fn is_deleting(&self) -> bool {
-        memchr::memmem::find(&self.frame, b"\"deletionTimestamp\":").is_some()
-            && decode::decode_typed::<Marked>(&self.json())
-                .is_ok_and(|object| object.metadata.deletion_timestamp.is_some())
+        self.is_deleting
     }
 
     /// Whether it can have owner references or ties. True for every object with one, and for few others.

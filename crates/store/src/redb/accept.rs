@@ -35,6 +35,17 @@ struct Before {
     value: Option<std::result::Result<Bytes, Corruption>>,
 }
 
+impl Before {
+    /// The packed position of the version, if it is live; 0 for a corrupt row, as in lists.
+    fn live_position(&self) -> Option<u64> {
+        match self.before {
+            PreviousVersion::Value(packed) => Some(packed),
+            PreviousVersion::Corrupt => Some(0),
+            PreviousVersion::Nothing | PreviousVersion::Tombstone(_) => None,
+        }
+    }
+}
+
 impl<'a> Acceptance<'a> {
     /// Begins a group after the newest revision.
     pub(super) fn new(pending: &'a Mutex<Pending>, view: &'a View) -> Self {
@@ -99,33 +110,35 @@ impl<'a> Acceptance<'a> {
 
     /// Checks the conditions of a transaction, and returns the version that each change replaces.
     fn check(&self, txn: &Txn) -> Result<Result<Vec<Before>>> {
+        let replaced = txn.changes.iter().map(|change| self.replaced(change.key()));
+        let replaced = replaced.collect::<Result<Vec<_>>>()?;
         for condition in &txn.conditions {
             let (key, wanted) = match condition {
                 Condition::Absent(key) => (key, None),
                 Condition::At(key, position) => (key, Some(position.packed())),
             };
-            let found = self.live_position(key)?;
+            // A change mostly has a condition on its own key, which is not looked up again.
+            let is_own = |(change, _): &(&Change, &Before)| Arc::ptr_eq(change.key(), key);
+            let found = match txn.changes.iter().zip(&replaced).find(is_own) {
+                Some((_, replaced)) => replaced.live_position(),
+                None => self.live_position(key)?,
+            };
             if found != wanted {
                 return Ok(Err(conflict(key, found)));
             }
         }
-        let mut all = Vec::with_capacity(txn.changes.len());
-        for change in &txn.changes {
+        for (change, replaced) in txn.changes.iter().zip(&replaced) {
             let key = change.key();
-            let replaced = self.replaced(key)?;
-            let exists =
-                matches!(replaced.before, PreviousVersion::Value(_) | PreviousVersion::Corrupt);
-            if !exists && !matches!(change, Change::Put { .. }) {
+            if replaced.live_position().is_none() && !matches!(change, Change::Put { .. }) {
                 return Ok(Err(conflict(key, None)));
             }
             if let Change::Rewrite { .. } = change
-                && let Err(refusal) = self.check_rewrite(key, &replaced)?
+                && let Err(refusal) = self.check_rewrite(key, replaced)?
             {
                 return Ok(Err(refusal));
             }
-            all.push(replaced);
         }
-        Ok(Ok(all))
+        Ok(Ok(replaced))
     }
 
     /// Runs a function on the newest version of a key that the database does not have.

@@ -95,7 +95,7 @@ impl Wal {
         file.set_len(length).map_err(failed)?;
         // The former contents are no longer a log, however far this gets.
         file.write(0, &[0; PAGE]).and_then(|()| file.sync_data()).map_err(failed)?;
-        let empty = sector(NO_GROUP, 0, 0, &[]).repeat(STEP / SECTOR);
+        let empty = empty_sector().repeat(STEP / SECTOR);
         let mut offset = BEGIN;
         while offset < length {
             let bytes = usize::try_from(length - offset).unwrap_or(STEP).min(STEP);
@@ -301,7 +301,7 @@ impl Wal {
             sectors = torn.len(),
             "removed an incomplete write at the end of the write-ahead log"
         );
-        let empty = sector(NO_GROUP, 0, 0, &[]);
+        let empty = empty_sector();
         for at in torn {
             self.file.write(at, &empty).map_err(|error| unavailable(&error))?;
         }
@@ -323,24 +323,31 @@ fn encode(group: u64, bytes: &[u8]) -> Vec<u8> {
     let parts = std::iter::once(first.as_slice()).chain(rest.chunks(ROOM));
     // The last page is filled with sectors that have nothing.
     let parts = parts.chain(std::iter::repeat([].as_slice()));
-    let mut out = Vec::with_capacity(length);
-    for (index, part) in (0..count).zip(parts) {
-        out.extend_from_slice(&sector(group, index, count, part));
+    let mut out = vec![0; length];
+    for ((index, sector), part) in (0..count).zip(out.chunks_exact_mut(SECTOR)).zip(parts) {
+        fill(sector, group, index, count, part);
     }
     out
 }
 
-fn sector(group: u64, index: u32, count: u32, bytes: &[u8]) -> [u8; SECTOR] {
+/// A sector of no group.
+fn empty_sector() -> [u8; SECTOR] {
     let mut sector = [0; SECTOR];
-    let head =
-        group.to_le_bytes().into_iter().chain(index.to_le_bytes()).chain(count.to_le_bytes());
-    for (to, from) in sector.iter_mut().zip(head) {
-        *to = from;
+    fill(&mut sector, NO_GROUP, 0, 0, &[]);
+    sector
+}
+
+/// Fills an empty sector with a part of a group.
+fn fill(sector: &mut [u8], group: u64, index: u32, count: u32, part: &[u8]) {
+    let head = [&group.to_le_bytes()[..], &index.to_le_bytes(), &count.to_le_bytes(), part];
+    let mut start = 0;
+    for bytes in head {
+        if let Some(room) = sector.get_mut(start..start + bytes.len()) {
+            room.copy_from_slice(bytes);
+        }
+        start += bytes.len();
     }
-    if let Some(room) = sector.get_mut(HEAD..HEAD + bytes.len()) {
-        room.copy_from_slice(bytes);
-    }
-    with_check(group, sector)
+    set_check(group, sector);
 }
 
 fn head(id: u128, length: u64) -> [u8; SECTOR] {
@@ -349,13 +356,14 @@ fn head(id: u128, length: u64) -> [u8; SECTOR] {
     for (to, from) in head.iter_mut().zip(parts) {
         *to = from;
     }
-    with_check(NO_GROUP, head)
+    set_check(NO_GROUP, &mut head);
+    head
 }
 
-fn with_check(group: u64, mut sector: [u8; SECTOR]) -> [u8; SECTOR] {
-    let (covered, check) = sector.split_at_mut(SECTOR - CHECK_BYTES);
-    check.copy_from_slice(&checksum(group, covered));
-    sector
+fn set_check(group: u64, sector: &mut [u8]) {
+    if let Some((covered, check)) = sector.split_last_chunk_mut::<CHECK_BYTES>() {
+        *check = checksum(group, covered);
+    }
 }
 
 /// The error for a fault of the file.

@@ -77,7 +77,8 @@ impl Registry {
             }
             _ => None,
         };
-        let mut first = self.stage(first, dry_run).await?;
+        let effects = self.effects_of_removal(&first).await?;
+        let mut first = self.stage(*first, effects, dry_run)?;
         self.add_bound_names(bound, &mut first.effects)?;
         let is_unchanged = first.change.is_none();
         let owner_uid = first.owner_uid.take();
@@ -87,7 +88,8 @@ impl Registry {
         let mut staged = Vec::with_capacity(1 + others.len());
         staged.push(first);
         for change in others {
-            staged.push(self.stage(change, dry_run).await?);
+            let effects = self.effects_of_removal(&change).await?;
+            staged.push(self.stage(change, effects, dry_run)?);
         }
         let commit_span = span("commit", SpanKind::Internal);
         let position = self.commit_staged(&staged, dry_run).await?;

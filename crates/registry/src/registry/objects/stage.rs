@@ -68,19 +68,45 @@ impl StagedChange {
 }
 
 impl Registry {
-    /// Prepares one change for the transaction.
+    /// The effects of a removal, which depend on stored records; none for another change.
     ///
     /// # Errors
-    /// The errors of the store; 409 if another access key has the same value.
-    pub(super) async fn stage(
+    /// The errors of the store.
+    pub(super) async fn effects_of_removal(
+        &self,
+        change: &AdmittedChange,
+    ) -> Result<Effects, ApiError> {
+        let AdmittedChange { kind, namespace, name, write, .. } = change;
+        let of = RecordsOf { kind: *kind, namespace: namespace.as_deref(), name };
+        let mut effects = Effects::default();
+        // These futures are boxed, so that other writes need no memory for them.
+        match write {
+            Write::Remove { previous: Previous { object: old, .. }, by, .. } => {
+                effects.changes.extend(self.logout(*kind, old, by)?);
+                Box::pin(self.remove_records(of, Some(old), &mut effects)).await?;
+            }
+            Write::RemoveCorrupt { .. } => {
+                effects.revoked = Box::pin(self.revoked_with_corrupt(of)).await?;
+                Box::pin(self.remove_records(of, None, &mut effects)).await?;
+            }
+            Write::Create { .. } | Write::Replace { .. } | Write::Unchanged(_) => {}
+        }
+        Ok(effects)
+    }
+
+    /// Prepares one change for the transaction. `effects` are those of its removal.
+    ///
+    /// # Errors
+    /// 409 if another access key has the same value.
+    pub(super) fn stage(
         &self,
         change: AdmittedChange,
+        mut effects: Effects,
         dry_run: bool,
     ) -> Result<StagedChange, ApiError> {
         let AdmittedChange { kind, namespace, name, write, members, limits } = change;
         let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
         let max_bytes = self.store().limits().value_bytes;
-        let mut effects = Effects::default();
         let (mut owner, mut issued, mut project_limits, mut before) = (None, None, None, None);
         let mut owner_uid_after = None;
         let (key, previous, change, json) = match write {
@@ -112,17 +138,13 @@ impl Registry {
                 let key = cached.key().clone();
                 (key.clone(), Some(cached.position()), Some(Change::Put { key, value }), json)
             }
-            Write::Remove { object, previous: Previous { cached, object: old }, by } => {
-                effects.changes.extend(self.logout(kind, &old, &by)?);
-                self.remove_records(of, Some(&old), &mut effects).await?;
+            Write::Remove { object, previous: Previous { cached, .. }, .. } => {
                 before = Some(cached.json());
                 let key = cached.key().clone();
                 let removal = Some(Change::Delete { key: key.clone() });
                 (key, Some(cached.position()), removal, to_stored(object))
             }
             Write::RemoveCorrupt { key, position } => {
-                effects.revoked = self.revoked_with_corrupt(of).await?;
-                self.remove_records(of, None, &mut effects).await?;
                 (key.clone(), Some(position), Some(Change::Delete { key }), Bytes::new())
             }
         };

@@ -53,6 +53,15 @@ async fn two_objects_of_different_kinds_in_one_transaction_are_seen_by_both_watc
 }
 
 #[tokio::test]
+async fn the_future_of_a_commit_is_small() {
+    let fixture = fixture().await;
+    let write = admitted(&fixture, RED, &json!({}));
+    // Each write copies it into its box.
+    let bytes = size_of_val(&fixture.registry.try_commit(write, false));
+    assert!(bytes <= 2048, "{bytes} bytes");
+}
+
+#[tokio::test]
 async fn all_of_a_write_happens_or_nothing() {
     let fixture = fixture().await;
     fixture.make(RED, json!({})).await;
