@@ -5,13 +5,15 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use postern_client::{CaDigest, Collection, ServerUrl, Trust};
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::{SecretText, access_key, default_namespace, selves};
+use postern_kinds::{Kind as _, SecretText, access_key, default_namespace, selves};
 use postern_meta::status::Reason;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::lockout::{self, ForceFlag};
 use super::login_browser::BrowserLogin;
 use super::login_workload::Workload;
+use super::ways_in::{Change, Effect};
 use super::whoami;
 use crate::error::CliError;
 use crate::flags::{CredentialFlags, CurrentFlag};
@@ -100,6 +102,9 @@ pub struct Logout {
     /// The kubeconfig to change [env: KUBECONFIG] [default: ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+
+    #[command(flatten)]
+    force: ForceFlag,
 }
 
 /// The access key of a login.
@@ -153,6 +158,10 @@ impl Login {
             Some(name) if *name != own => (name.clone(), format!("{own}/{name}")),
             _ => (own.clone(), own),
         };
+        // Pipelines read the secrets of the default namespace, and need the same one in each run.
+        let is_pipeline = self.workload_identity.is_some();
+        let secret_namespaces =
+            if is_pipeline { &[][..] } else { status.secret_namespaces.as_slice() };
         let login = kubeconfig::Login {
             context: &name,
             entry: &entry,
@@ -161,7 +170,7 @@ impl Login {
             key: &key.value,
             sets_current: self.current.set_current,
             others: if self.replace { OtherLogins::Replace } else { OtherLogins::Keep },
-            secret_namespaces: &status.secret_namespaces,
+            secret_namespaces,
         };
         let written = match kubeconfig::login(&files, &login) {
             // No other file has the key, so nothing could use it or end it.
@@ -181,7 +190,7 @@ impl Login {
         } else {
             format!("{file} has the context {name}")
         });
-        say_namespace(&written.namespace, &status.secret_namespaces, process);
+        say_namespace(&written.namespace, secret_namespaces, process);
         Ok(())
     }
 
@@ -328,7 +337,7 @@ impl Logout {
                 .hint("it may contain the only copy of its key, so it was not removed")
                 .hint("to remove it, delete its entries from the kubeconfig"));
         }
-        delete_login_key(&config, &resolved, process).await?;
+        delete_login_key(&config, &resolved, self.force, process).await?;
         let broken = kubeconfig::logout(&files, &name, resolved.entries())?;
         if !broken.is_empty() {
             process.print_warning(&format!(
@@ -347,10 +356,12 @@ impl Logout {
 /// error. If the server cannot be asked about the key, a warning says so.
 ///
 /// # Errors
-/// If the deletion fails. The caller can try again, because the key still exists.
+/// If no other access key with every permission would be left, and if the deletion fails. The caller can try again, because
+/// the key still exists.
 async fn delete_login_key(
     config: &Kubeconfig,
     resolved: &ResolvedContext<'_>,
+    force: ForceFlag,
     process: &Process,
 ) -> Result<(), CliError> {
     let unknown = |why: &str| {
@@ -388,6 +399,9 @@ async fn delete_login_key(
     if status.access_key_type != LOGIN_TYPE || key.is_empty() {
         return Ok(());
     }
+    let info = &OwnedAccessKey::INFO;
+    let deletion = Change { info, name: key.clone(), effect: Effect::Delete };
+    lockout::check_changes(&mut session, vec![deletion], force, process).await?;
     match session.client.delete(Collection::of::<OwnedAccessKey>(None), key).await {
         Ok(_) => process.print_status(&format!("the access key {} was deleted", escape(key))),
         Err(error) if matches!(error.reason(), Some(Reason::NotFound | Reason::Unauthorized)) => {}
