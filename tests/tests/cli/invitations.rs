@@ -73,6 +73,11 @@ async fn a_new_user_stores_and_shares_a_secret_after_the_login() {
     admin.ok(&["share", "secret/db", "--user", "ada"]).await;
     let refused = ada.fails(1, &["get", "secret", "db.password"]).await;
     assert!(refused.contains("in the namespace platform: -n platform"), "{refused}");
+    // A secret of the same name is a new one, and the command says so.
+    let made = ada.run(&["set", "secret", "db.password", "own"]).await;
+    assert!(made.err.contains("in the namespace platform: to change that one"), "{}", made.err);
+    let shared = ada.run(&["share", "secret/db", "--user", "bob"]).await;
+    assert!(shared.err.contains("postern get secret db -n default"), "{}", shared.err);
     // The namespace moves only where the login wrote it, and with the permission.
     admin.ok(&["delete", "rolebinding", "platform-user-default", "-n", "default"]).await;
     let said = ada.run_with(&login, key.trim().as_bytes()).await;

@@ -260,7 +260,9 @@ impl Login<'_> {
         let is_allowed = |name: &str| may_create_in(self.secret_namespaces, name);
         // Logins write these two themselves.
         let is_chosen = |name: &str| ![default_namespace(), COMMON_NAMESPACE].contains(&name);
-        if let Some(before) = before.filter(|name| !name.is_empty() && (is_chosen(name) || is_allowed(name))) {
+        if let Some(before) =
+            before.filter(|name| !name.is_empty() && (is_chosen(name) || is_allowed(name)))
+        {
             return before.to_owned();
         }
         match self.secret_namespaces.first() {

@@ -35,11 +35,7 @@ impl Person<'_> {
         context.map_or(own.clone(), |context| format!("{own}/{context}"))
     }
 
-    fn log_in(
-        &self,
-        context: Option<&str>,
-        others: OtherLogins,
-    ) -> Result<WrittenLogin, CliError> {
+    fn log_in(&self, context: Option<&str>, others: OtherLogins) -> Result<WrittenLogin, CliError> {
         let entry = self.entry(context);
         let key = SecretText::from(format!("pst_{}", self.name));
         let context = context.unwrap_or(&entry);
