@@ -88,7 +88,7 @@ export function createCluster(name: string, displayName: string): ApiRequest {
 /** The line that installs the chart of the agent. */
 export function helmLine(cluster: string, url: string, key: string): string {
   return [
-    'helm install postern-agent deploy/charts/postern-agent --namespace postern-agent --create-namespace',
+    'helm upgrade --install postern-agent deploy/charts/postern-agent --namespace postern-agent --create-namespace',
     `--set ${shellWord(`cluster=${cluster},server.url=${url}`)} --set-file server.caBundle=CA.pem`,
     `--set key.value=${key}`,
   ].join(' ');

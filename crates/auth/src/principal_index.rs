@@ -329,7 +329,7 @@ impl PrincipalIndex {
     }
 
     /// Whether a key, its owner or its connector is disabled, or its owner is no longer linked with the identity that
-    /// logged in.
+    /// logged in. A code that an administrator made ends for good when its user is disabled.
     fn is_disabled(&self, key: &KeyFacts) -> bool {
         let user = match &key.owner {
             Some(Owner::User(user)) => self.users.get(user),
@@ -338,6 +338,9 @@ impl PrincipalIndex {
         let connector = key.connector.as_ref();
         key.disabled
             || user.is_some_and(|user| user.disabled)
+            || key
+                .owner_disabled_count
+                .is_some_and(|count| user.is_none_or(|user| user.disabled_count != count))
             || !self.is_linked(key)
             || connector.is_some_and(|connector| !self.sso.is_enabled(connector))
     }

@@ -12,8 +12,8 @@ use crate::kinds;
 use crate::output::escape;
 
 /// The hint for a command without a usable login.
-pub(crate) const LOGIN_HINT: &str =
-    "log in with `postern login https://HOST:PORT --access-key - --ca-file FILE`";
+pub(crate) const LOGIN_HINT: &str = "log in with `postern login https://HOST:PORT --ca-digest sha256:HEX`: the first start of the server and `postern invite` \
+     print this command";
 
 /// The error with hints. `server` is where the request was sent, and `acting_as` as whom,
 /// if not as the key's own bearer.

@@ -24,6 +24,8 @@ pub(crate) struct ListedKey {
     pub(crate) owner: Option<Owner>,
     /// Whether it is a session of the console or of the command line.
     pub(crate) is_session: bool,
+    /// Whether it is the code of a login link.
+    pub(crate) is_code: bool,
     /// Whether the key itself gives access now: it is enabled and not expired.
     pub(crate) is_alive: bool,
     /// When it ends, in seconds since 1970; `None` for never.
@@ -32,12 +34,21 @@ pub(crate) struct ListedKey {
     pub(crate) is_scoped: bool,
     /// The groups of its bearer, in addition to those of the owner.
     pub(crate) groups: Vec<String>,
+    /// The user that has had the value of the key, if the key belongs to another user or team.
+    pub(crate) issued_to: Option<IssuedTo>,
     uid: String,
     /// The names of the WorkloadIdentity and of the Connector that made it, with which it ends.
     workload_identity: Option<String>,
     connector: Option<String>,
     /// The uids of the keys that it ends with.
     tied_to: Vec<String>,
+}
+
+/// A user, by name and uid: a later user of this name is another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IssuedTo {
+    pub(crate) user: String,
+    pub(crate) uid: String,
 }
 
 /// When a key ends, in seconds since 1970; `None` for never.
@@ -69,7 +80,12 @@ impl ListedKey {
             is_alive,
             end_unix_seconds: end,
             is_scoped: fields.spec.scope.is_some(),
+            is_code: fields.status.session.is_some_and(|session| session.login_code),
             groups: fields.spec.groups,
+            issued_to: fields
+                .status
+                .issued_to
+                .map(|issuer| IssuedTo { user: issuer.user, uid: issuer.uid }),
             uid: object.metadata.uid.clone(),
             workload_identity: fields.status.workload.map(|workload| workload.identity),
             connector: fields.status.login.map(|login| login.connector),

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use postern_client::{
-    CaDigest, Client, Collection, Error, Proxy, Representation, ServerUrl, Settings, Trust,
-    decode_fields,
+    CaDigest, Client, Collection, Error, Proxy, Representation, Selection, ServerUrl, Settings,
+    Trust, decode_fields,
 };
 use postern_kinds::selves::{SelfKind, Status};
 use postern_kinds::{
@@ -227,8 +227,10 @@ impl Session {
             explained.message = format!("{} in the namespace {namespace}", explained.message);
         }
         if let Some(namespace) = self.namespace_with(of, name).await {
-            return explained
-                .hint(format!("there is one in the namespace {namespace}: -n {namespace}"));
+            let hint = format!("there is one in the namespace {namespace}: -n {namespace}");
+            // The next step, before how to find others.
+            explained.hints.insert(0, hint);
+            return explained;
         }
         // Only a help: an error of this request is not worth printing.
         let names = self.client.some_names(of).await.unwrap_or_default();
@@ -287,11 +289,16 @@ impl Session {
     }
 
     /// Another namespace in which there is an object of this name; the default one if it is in several.
-    async fn namespace_with(&mut self, of: Collection<'_>, name: &str) -> Option<String> {
+    pub(crate) async fn namespace_with(
+        &mut self,
+        of: Collection<'_>,
+        name: &str,
+    ) -> Option<String> {
         let namespace = of.namespace()?;
         let everywhere = Collection::new(of.info(), None);
         // Only a help: an error of this request is not worth printing.
-        let list = self.client.list(everywhere, Representation::Metadata).await.ok()?;
+        let (metadata, selection) = (Representation::Metadata, Selection::of_name(name));
+        let list = self.client.list_selected(everywhere, metadata, &selection).await.ok()?;
         let items = list["items"].as_array()?.iter();
         let metadata = items.map(|item| &item["metadata"]).filter(|one| one["name"] == name);
         let namespaces = metadata.filter_map(|one| one["namespace"].as_str());

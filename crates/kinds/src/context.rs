@@ -245,7 +245,8 @@ pub enum KeyState {
     Expired,
     /// It is disabled itself.
     Disabled,
-    /// Its owner is disabled or gone, or the login or connector that it came from is.
+    /// Its owner is disabled or gone, or the login or connector that it came from is. An invitation stays so after its user is
+    /// enabled again.
     OwnerDisabled,
     /// The access key or the workload identity that created it has ended, or may no longer impersonate.
     MakerEnded,

@@ -152,6 +152,9 @@ pub struct Session {
     /// Whether the key is the code of a login link: it can do nothing but begin the session.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub login_code: bool,
+    /// How often the user had been disabled when an administrator made the code. The code is invalid after the next time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner_disabled_count: Option<i64>,
     /// Set for a login of the command line. Its key is sent in a header, and is never in a cookie.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command_line: Option<CommandLine>,

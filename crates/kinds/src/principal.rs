@@ -263,6 +263,8 @@ pub struct UserFacts {
     pub groups: Vec<String>,
     /// Whether the user is disabled.
     pub disabled: bool,
+    /// How often the user was disabled.
+    pub disabled_count: i64,
     /// The identities at providers of single sign-on: issuer and subject of each.
     pub identities: Vec<(String, String)>,
     /// The groups of single sign-on.
@@ -358,6 +360,9 @@ pub struct KeyFacts {
     pub parent_uid: Option<String>,
     /// The use of the key.
     pub used_as: KeyUse,
+    /// How often its owner had been disabled when it was created, for a code that an administrator made. The code is invalid
+    /// after the next time.
+    pub owner_disabled_count: Option<i64>,
     /// The uid of the workload identity that made it for a token.
     pub workload_uid: Option<String>,
     /// The connector that made it at a login. It ends with the connector.

@@ -229,7 +229,7 @@ def a_cluster_is_connected(bench):
     line = page.locator("[data-secret]")
     expect(line).to_contain_text("pst_")
     text = line.inner_text()
-    assert text.startswith("helm install postern-agent deploy/charts/postern-agent "), text.split("pst_")[0]
+    assert text.startswith("helm upgrade --install postern-agent deploy/charts/postern-agent "), text.split("pst_")[0]
     expect(page.get_by_text("Waiting for the agent.")).to_be_visible()
     # The chart gives these values to the agent.
     [[url]] = [re.findall(r"server\.url=([^ ,]+)", text)]

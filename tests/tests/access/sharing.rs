@@ -239,3 +239,56 @@ async fn the_binding_of_every_user_is_made_once() {
     let server = Setup::on(&home).start().await;
     server.client().get(&binding).send().await.expect(404);
 }
+
+/// A user that may create secrets by the role of every user sees what they have written.
+#[tokio::test]
+async fn the_response_to_a_create_has_the_values_for_its_owner() {
+    let server = Server::start().await;
+    let ada = user(&server.client(), "ada").await;
+    for number in 0..50 {
+        let made = make_secret(&ada, &format!("s{number}")).await.expect(201);
+        assert!(made["spec"]["data"].is_object(), "{made}");
+    }
+}
+
+/// The owner of an object learns who can read it, and nothing about keys and groups that the owner may not see.
+#[tokio::test]
+async fn the_owner_of_an_object_sees_no_keys_of_others_in_who_can() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let [ada, _, _] = people(&admin).await;
+    for (key, spec) in [
+        ("ada-second", json!({ "user": "ada" })),
+        ("grace-laptop", json!({ "user": "grace" })),
+        ("ci", json!({ "team": "shop" })),
+    ] {
+        with_key(&admin, key, spec).await;
+    }
+    make_secret(&ada, "db").await.expect(201);
+    share(&ada, &at("db"), json!({ "teams": ["shop"] })).await.expect(200);
+    let question = json!({ "verb": "get", "group": "management.platform.sh",
+        "resource": "sharedsecrets", "namespace": COMMON, "name": "db" });
+    let asked = async |client: &Client| {
+        let review = json!({ "spec": question });
+        let reply = client.post(&collection("resourceaccessreviews")).json(&review).send().await;
+        reply.expect(201)["status"]["subjects"].as_array().unwrap().clone()
+    };
+    let names = |subjects: &[Value], kind: &str| {
+        let of_kind = subjects.iter().filter(|one| one["kind"] == kind);
+        of_kind.map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let all = names(&asked(&admin).await, "AccessKey");
+    for key in ["ada-second", "ci", "grace-laptop"] {
+        assert!(all.iter().any(|name| name == key), "{all:?}");
+    }
+    let subjects = asked(&ada).await;
+    let keys = names(&subjects, "AccessKey");
+    assert!(keys.iter().all(|key| key.starts_with("ada")) && !keys.is_empty(), "{keys:?}");
+    let team = subjects.iter().find(|one| one["kind"] == "Team").unwrap();
+    assert_eq!((&team["name"], &team["size"]), (&json!("shop"), &json!(2)), "{subjects:?}");
+    let all_users = share(&admin, &at("db"), json!({ "users": ["*"] })).await;
+    all_users.expect(200);
+    let subjects = asked(&ada).await;
+    let group = subjects.iter().find(|one| one["kind"] == "Group").unwrap();
+    assert!(group.get("size").is_none_or(Value::is_null), "{group}");
+}

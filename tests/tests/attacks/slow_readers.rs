@@ -1,10 +1,11 @@
 //! Clients that send requests and do not read: the responses that wait for them are bounded, and
 //! reset in the end.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use postern_tests::http::Client;
-use postern_tests::objects::{collection, secret, secrets};
+use postern_tests::objects::{collection, secret, secret_path, secrets};
 use postern_tests::rights::{allow, rule};
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -14,7 +15,7 @@ use crate::attacks::raw_http1::Wire;
 use crate::attacks::scene::{KEYS, Scene, key_path, pass};
 use crate::attacks::trial::{SLOWDOWN, hold};
 use crate::attacks::victims::Victims;
-use postern_tests::Form;
+use postern_tests::{Form, wait};
 
 /// Requests on one connection over HTTP/2.
 const STREAMS: u32 = 250;
@@ -129,6 +130,37 @@ async fn watches_in_yaml_that_are_not_read() {
     let name = "1000 unread watches in YAML";
     let connections = hold(name, &scene, &victims, SLOWDOWN, attack).await;
     all_reset(&scene, &connections);
+}
+
+/// The record of a read says what left the server, also if the response was replaced.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_record_of_a_read_that_is_rejected_for_want_of_room_has_no_values() {
+    // One owner has an eighth of the slots: 64 reads of 1.2 MB need more than the 48 MiB of an owner.
+    let scene = Scene::start(&["--max-reads-in-flight=512"]).await;
+    let mallory = scene.user("mallory").await;
+    let large = secret("large", &"x".repeat(LARGE_SECRET_BYTES));
+    scene.admin.post(&secrets("platform")).json(&large).send().await.expect(201);
+    let rules = json!([rule(&["sharedsecrets"], &["get"])]);
+    allow(&scene.admin, "readers", None, rules, "platform:user:mallory").await;
+    let lists = Asked::lists(scene.attacker_http2(&mallory), "application/json");
+    let asked = Asked { path: secret_path("large"), window: 1, ..lists };
+    let held = without_window(asked, scene.holding()).await;
+    assert!(held.answers.contains(&429), "{:?}", held.answers);
+    let path = secret_path("large");
+    let said = wait::until("the record of a rejected read", async || {
+        let records = scene.server.home().records();
+        let reads = records.iter().filter(|one| one["verb"] == "get" && one["requestURI"] == path);
+        let ended = reads.filter(|one| one["stage"] == "ResponseComplete");
+        let said = ended.map(|one| {
+            let values = one["annotations"]["platform.sh/values"].as_str().unwrap_or("-");
+            (one["responseStatus"]["code"].as_u64().unwrap_or_default(), values.to_owned())
+        });
+        let said: BTreeSet<(u64, String)> = said.collect();
+        said.iter().any(|(code, _)| *code == 429).then_some(said)
+    })
+    .await;
+    let wanted = [(200, "true".to_owned()), (429, "false".to_owned())];
+    assert_eq!(said, BTreeSet::from(wanted));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

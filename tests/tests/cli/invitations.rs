@@ -1,10 +1,11 @@
 //! Inviting a user by a link, up to the first value that the user reads.
 
 use postern_tests::Server;
+use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
 use postern_tests::objects::{collection, secret_path};
 
-use crate::cli::admin;
+use crate::cli::{admin, authority, url};
 
 /// Begins the session of a login link as a browser does, and returns its cookie.
 async fn open_link(client: &Client, link: &str) -> String {
@@ -44,6 +45,43 @@ async fn a_new_user_is_told_where_to_create_secrets_and_which_names_are_taken() 
     admin.ok(&[&set[..], &["ada"]].concat()).await;
     let taken = admin.fails(1, &[&set[..], &["bob"]].concat()).await;
     assert!(taken.contains("choose another name, such as db-2"), "{taken}");
+}
+
+/// No flag names the namespace, and no command fails.
+#[tokio::test]
+async fn a_new_user_stores_and_shares_a_secret_after_the_login() {
+    let server = Server::start().await;
+    let (admin, ada) = (admin(&server), CliUser::new());
+    for name in ["ada", "bob"] {
+        admin.ok(&["create", "user", name]).await;
+    }
+    admin.ok(&["create", "team", "shop", "--users", "ada,bob"]).await;
+    let key = admin.ok(&["create", "accesskey", "laptop", "--user", "ada"]).await;
+    let (url, ca) = (url(&server), authority(&ada, &server));
+    let login = ["login", &url, "--ca-file", &ca, "--access-key", "-"];
+    let said = ada.run_with(&login, key.trim().as_bytes()).await;
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains("use the namespace default, in which you may create"), "{said:?}");
+    assert!(said.err.contains("secrets in the namespace platform need -n platform"), "{said:?}");
+    ada.ok(&["set", "secret", "api.token", "hush"]).await;
+    assert_eq!(ada.ok(&["get", "secret", "api.token"]).await, "hush");
+    ada.ok(&["share", "secret/api", "--user", "bob"]).await;
+    let read = ["get", "secret", "api.token", "-n", "default", "--as", "bob"];
+    assert_eq!(admin.ok(&read).await, "hush");
+    // A secret in another namespace is found by the hint.
+    admin.ok(&["set", "secret", "db.password", "hush"]).await;
+    admin.ok(&["share", "secret/db", "--user", "ada"]).await;
+    let refused = ada.fails(1, &["get", "secret", "db.password"]).await;
+    assert!(refused.contains("in the namespace platform: -n platform"), "{refused}");
+    // A secret of the same name is a new one, and the command says so.
+    let made = ada.run(&["set", "secret", "db.password", "own"]).await;
+    assert!(made.err.contains("in the namespace platform: to change that one"), "{}", made.err);
+    let shared = ada.run(&["share", "secret/db", "--user", "bob"]).await;
+    assert!(shared.err.contains("postern get secret db -n default"), "{}", shared.err);
+    // The namespace moves only where the login wrote it, and with the permission.
+    admin.ok(&["delete", "rolebinding", "platform-user-default", "-n", "default"]).await;
+    let said = ada.run_with(&login, key.trim().as_bytes()).await;
+    assert!(said.err.contains("commands without -n use the namespace platform\n"), "{said:?}");
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 //! Access that ends by a command: what stops is said before, and the last access stays.
 
-use postern_tests::Server;
 use postern_tests::cli::CliUser;
+use postern_tests::{Home, Server, Setup};
 
-use crate::cli::admin;
 use crate::cli::terminal::Terminal;
+use crate::cli::{admin, authority, url};
 
 /// The administrator with another access key.
 async fn with_new_key(admin: &CliUser, arguments: &[&str]) -> CliUser {
@@ -231,8 +231,51 @@ async fn a_check_of_the_last_way_in_that_cannot_be_done_is_refused() {
     let said = blind.fails(1, &["disable", "user", "bob"]).await;
     assert!(said.contains("it is unknown whether"), "{said}");
     asking.ok(&["disable", "user", "bob"]).await;
+    assert!(said.contains("create on subjectaccessreviews"), "the missing permission: {said}");
+    let said = asking.fails(1, &["disable", "user", "admin", "--yes"]).await;
+    assert!(!said.contains("create on subjectaccessreviews"), "{said}");
     blind.ok(&["enable", "user", "bob"]).await;
     blind.ok(&["disable", "user", "bob", "--force", "--yes"]).await;
+}
+
+/// The successor of a key can be no way in, and then the old key must not end.
+#[tokio::test]
+async fn a_rotation_with_an_overlap_keeps_a_way_in() {
+    let home = Home::new();
+    let server = Setup::on(&home).argument("--access-key-max-ttl=12h").start().await;
+    let admin = admin(&server);
+    let last = "no other access key with every permission";
+    let rotate = ["rotate", "accesskey", "admin", "--overlap", "1h"];
+    let said = admin.fails(1, &rotate).await;
+    assert!(said.contains(last) && said.contains("--force"), "{said}");
+    let keys = admin.ok(&["list", "accesskeys", "-o", "name"]).await;
+    assert_eq!(keys.lines().count(), 1, "no successor was created: {keys}");
+    let said = admin.run(&[&rotate[..], &["--force"]].concat()).await;
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains("expires in 12h"), "the lifetime that the server gave: {}", said.err);
+}
+
+/// A key of the type Login ends with its login.
+#[tokio::test]
+async fn a_logout_keeps_the_last_way_in() {
+    let server = Server::start().await;
+    let (admin, user) = (admin(&server), CliUser::new());
+    let file = admin.file(
+        "key.yaml",
+        "apiVersion: management.platform.sh/v1\nkind: OwnedAccessKey\nmetadata: {name: login}\n\
+         spec: {user: admin, type: Login}\n",
+    );
+    let yaml = admin.ok(&["create", "-f", &file, "-o", "yaml"]).await;
+    let key = yaml.split_once("  key: ").unwrap().1.lines().next().unwrap();
+    let (url, ca) = (url(&server), authority(&user, &server));
+    let login = ["login", &url, "--ca-file", &ca, "--access-key", "-"];
+    assert_eq!(user.run_with(&login, key.as_bytes()).await.code, 0);
+    admin.ok(&["delete", "accesskey", "admin", "--yes"]).await;
+    let said = user.fails(1, &["logout"]).await;
+    assert!(said.contains("no other access key with every permission"), "{said}");
+    user.ok(&["whoami"]).await;
+    let said = user.run(&["logout", "--force"]).await;
+    assert!(said.code == 0 && said.err.contains("login was deleted"), "{}", said.err);
 }
 
 #[tokio::test]

@@ -184,3 +184,40 @@ async fn nothing_stays_with_a_user_that_writes_meanwhile() {
     let own = ["offboard", "ada", "--transfer-to", "team/shop", "--yes", "--as", "ada"];
     assert!(admin.fails(1, &own).await.contains("you are the user that leaves"));
 }
+
+/// The leaving user has had the values of keys that belong to others.
+#[tokio::test]
+async fn keys_and_login_links_that_a_user_has_made_for_others_are_shown() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    for name in ["ada", "bob"] {
+        admin.ok(&["create", "user", name]).await;
+    }
+    admin.ok(&["create", "team", "shop", "--users", "bob"]).await;
+    admin.ok(&["grant", "platform-admin", "--user", "ada"]).await;
+    let key = admin.ok(&["create", "accesskey", "own", "--user", "ada"]).await;
+    let ada = admin.clone().with("POSTERN_ACCESS_KEY", &key);
+    ada.ok(&["create", "accesskey", "of-bob", "--user", "bob"]).await;
+    ada.ok(&["create", "accesskey", "of-shop", "--team", "shop"]).await;
+    ada.ok(&["create", "accesskey", "off", "--user", "bob"]).await;
+    ada.ok(&["disable", "accesskey", "off"]).await;
+    admin.ok(&["create", "accesskey", "rotated", "--user", "bob"]).await;
+    ada.ok(&["rotate", "accesskey", "rotated"]).await;
+    ada.ok(&["create", "accesskey", "back", "--user", "bob"]).await;
+    admin.ok(&["rotate", "accesskey", "back"]).await;
+    let link = ada.run(&["invite", "bob"]).await;
+    assert_eq!(link.code, 0, "{}", link.err);
+    let plan = admin.ok(&["offboard", "ada", "--dry-run", "-o", "json"]).await;
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    let handed_out = plan["handedOut"].as_array().unwrap();
+    let keys: Vec<&str> = handed_out.iter().filter_map(Value::as_str).collect();
+    assert_eq!(keys.len(), 4, "{plan}");
+    for name in ["of-bob", "of-shop", "rotated"] {
+        assert!(keys.contains(&name), "{plan}");
+    }
+    let done = admin.run(&["offboard", "ada", "--yes"]).await;
+    assert_eq!(done.code, 0, "{}", done.err);
+    assert!(done.text().contains("login link"), "{}", done.text());
+    assert!(done.text().contains("belongs to team/shop"), "{}", done.text());
+    assert!(done.err.contains("has had access keys of others, which stay valid"), "{}", done.err);
+}

@@ -142,3 +142,63 @@ async fn links_work_under_a_maximum_lifetime_of_keys() {
     begin(&admin, own["status"]["code"].as_str().unwrap()).await;
     begin(&admin, made["status"]["code"].as_str().unwrap()).await;
 }
+
+/// A former colleague does not come back by a link from before, also if the user is enabled or created again.
+#[tokio::test]
+async fn an_invitation_ends_for_good_when_its_user_is_disabled_or_deleted() {
+    let home = Home::new();
+    let server = Setup::on(&home).start().await;
+    let admin = server.client();
+    make(&admin, "users", "ada", json!({})).await;
+    let ada = path("users", "ada");
+    let made = invite(&admin, "ada", json!({})).await.expect(201);
+    let state = async |made: &Value| {
+        let key = path("ownedaccesskeys", made["status"]["accessKey"].as_str().unwrap());
+        admin.get(&key).send().await.expect(200)["status"]["state"].clone()
+    };
+    assert_eq!(state(&made).await, "Active");
+    // Other changes of the user, and a write that changes nothing, leave the invitation alone.
+    set(&admin, &ada, json!({ "displayName": "Ada" })).await;
+    set(&admin, &ada, json!({ "disabled": false })).await;
+    assert_eq!(state(&made).await, "Active");
+    set(&admin, &ada, json!({ "disabled": true })).await;
+    set(&admin, &ada, json!({ "disabled": true, "displayName": "Ada" })).await;
+    set(&admin, &ada, json!({ "disabled": false })).await;
+    // No client can take the count back.
+    let patch = json!({ "status": { "disabledCount": 0 } });
+    admin.patch(&ada, "merge-patch", &patch).send().await.expect(200);
+    let user = admin.get(&ada).send().await.expect(200);
+    assert_eq!(user["status"]["disabledCount"], 1, "{user}");
+    let code = made["status"]["code"].as_str().unwrap();
+    admin.with_token(code).get(SESSION).send().await.expect(401);
+    admin.with_token(code).post(SESSION).send().await.expect(401);
+    assert_eq!(state(&made).await, "OwnerDisabled");
+    // A new invitation works, and its session is one of the user, with the life of one.
+    let again = invite(&admin, "ada", json!({})).await.expect(201);
+    begin(&admin, again["status"]["code"].as_str().unwrap()).await;
+    let spare = invite(&admin, "ada", json!({})).await.expect(201);
+    admin.delete(&ada).send().await.expect(200);
+    make(&admin, "users", "ada", json!({})).await;
+    let code = spare["status"]["code"].as_str().unwrap();
+    admin.with_token(code).post(SESSION).send().await.expect(401);
+}
+
+/// The inviter could have made a key without an end, which would stay, too. So the invitation says who has made it.
+#[tokio::test]
+async fn an_invitation_stays_when_its_inviter_is_disabled_and_names_the_inviter() {
+    let home = Home::new();
+    let server = Setup::on(&home).start().await;
+    let admin = server.client();
+    make(&admin, "users", "ada", json!({})).await;
+    let rules = json!([rule(&["users"], &["createkey", "get"])]);
+    allow(&admin, "invites", None, rules, "platform:user:help").await;
+    let help = user(&admin, "help").await;
+    let made = invite(&help, "ada", json!({})).await.expect(201);
+    let key = path("ownedaccesskeys", made["status"]["accessKey"].as_str().unwrap());
+    let stored = admin.get(&key).send().await.expect(200);
+    assert_eq!(stored["status"]["issuedTo"]["user"], "help", "{stored}");
+    set(&admin, &path("users", "help"), json!({ "disabled": true })).await;
+    begin(&admin, made["status"]["code"].as_str().unwrap()).await;
+    let session = admin.get(&key).send().await.expect(200);
+    assert_eq!(session["status"]["issuedTo"], Value::Null, "only ada knows its value");
+}

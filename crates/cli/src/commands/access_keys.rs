@@ -139,6 +139,15 @@ pub(super) async fn create(
     Ok((created, spec))
 }
 
+/// The access key that the server would create. It has no value.
+pub(super) async fn create_dry_run(
+    session: &mut Session,
+    new: &Object,
+) -> Result<Object, CliError> {
+    let created = session.client.create_dry_run(keys(), new).await;
+    created.map_err(|error| session.explain_by_flags(&error, &FLAGS))
+}
+
 /// Prints the key alone, unless a format was asked for.
 fn print_created(
     created: Object,

@@ -210,7 +210,7 @@ fn print_start(session: &Session, name: &str, process: &Process) {
         "or install the chart of the agent, which creates the role, with the key in a Secret:\n\n  \
          kubectl create namespace postern-agent\n  \
          kubectl --namespace postern-agent create secret generic {name} --from-file=key=KEYFILE\n  \
-         helm install postern-agent deploy/charts/postern-agent --namespace postern-agent \\\n    \
+         helm upgrade --install postern-agent deploy/charts/postern-agent --namespace postern-agent \\\n    \
          --set cluster={name},server.url={server} {chart_trust} \\\n    \
          --set key.existingSecret.name={name}\n"
     ));

@@ -20,7 +20,7 @@ use postern_meta::object::Object;
 use postern_meta::status::Reason;
 use serde_json::{Map, Value, json};
 
-use super::access_reviews::{KEY_EXTRA, ask, may_read_all, review_of};
+use super::access_reviews::{KEY_EXTRA, ask, may, may_read_all, review_of};
 use super::ways_in::{self, Change, Effect, World, is_kind};
 use crate::error::CliError;
 use crate::flags::DryRun;
@@ -145,7 +145,17 @@ pub(crate) async fn check_write(
     let after = Object::from_value(after.clone()).map_err(wrong)?;
     let name = after.metadata.name.clone();
     let change = Change { info, name, effect: Effect::Write(Box::new(after)) };
-    let Some(view) = View::load(session, vec![change], process).await? else { return Ok(()) };
+    check_changes(session, vec![change], force, process).await
+}
+
+/// Checks changes that are made together. Only the end of the last access key with every permission is an error.
+pub(super) async fn check_changes(
+    session: &mut Session,
+    changes: Vec<Change>,
+    force: ForceFlag,
+    process: &Process,
+) -> Result<(), CliError> {
+    let Some(view) = View::load(session, changes, process).await? else { return Ok(()) };
     let danger = view.danger(session).await?;
     refuse(danger, force, false, process)
 }
@@ -196,7 +206,14 @@ enum Danger {
     /// None is left.
     Last,
     /// It is unknown: the caller may not read all objects of these kinds.
-    Unknown(Vec<&'static str>),
+    Unknown { plurals: Vec<&'static str>, asking: Asking },
+}
+
+/// Whether the caller may ask the server about others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asking {
+    Allowed,
+    Denied,
 }
 
 /// The error for the end of the last access with every permission; with `--force` or without a change, a warning.
@@ -209,7 +226,7 @@ fn refuse(
     let Some(danger) = danger else { return Ok(()) };
     let what = match &danger {
         Danger::Last => "no other access key with every permission would be left".to_owned(),
-        Danger::Unknown(plurals) => format!(
+        Danger::Unknown { plurals, .. } => format!(
             "it is unknown whether another access key with every permission would be left: you may not read all {}",
             plurals.join(", ")
         ),
@@ -228,9 +245,14 @@ fn refuse(
             .hint(
                 "--force ends it; then only `postern admin reset-key` on the machine of the server gives access",
             ),
-        Danger::Unknown(_) => error
+        Danger::Unknown { asking, .. } => error
             .hint("nothing was done; ask an administrator, who may read them, to do it")
-            .hint("--force does it without this check"),
+            .hint_if(
+                asking == Asking::Denied,
+                "a role with the verb create on subjectaccessreviews.authorization.k8s.io lets this command ask the server \
+                 whether the access has every permission: then it needs no --force for ordinary users",
+            )
+            .hint("--force does it without this check; without a terminal, pass --force --yes"),
     })
 }
 
@@ -313,7 +335,9 @@ impl View {
         for change in &self.changes {
             if self.may_take_a_way_in(session, change).await? {
                 let plurals = self.unread.iter().map(|info| info.plural).collect();
-                return Ok(Some(Danger::Unknown(plurals)));
+                let is_allowed = may(session, "create", &SubjectAccessReview::INFO, "").await?;
+                let asking = if is_allowed { Asking::Allowed } else { Asking::Denied };
+                return Ok(Some(Danger::Unknown { plurals, asking }));
             }
         }
         Ok(None)
@@ -576,4 +600,92 @@ fn own_end(objects: &[Named], ended: &[&ListedKey], own: &Status) -> Option<(Str
     let name = &objects.first()?.1;
     let what = format!("the access key that you use, {}, ends with {name}", escape(&key.name));
     Some((name.clone(), what))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use clap::Subcommand as _;
+
+    use crate::commands::Command;
+
+    /// What a command does to the access keys with every permission.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Writes {
+        /// It writes no access key, user, team, role or binding.
+        None,
+        /// It only adds them, or gives more permissions.
+        Adds,
+        /// It changes roles in one project. `projects::check_leaving` asks before the last admin leaves.
+        InOneProject,
+        /// It can take permissions. A function of this module refuses the end of the last access key.
+        Takes(&'static str),
+    }
+
+    const CHECK: Writes = Writes::Takes("check");
+    const CHECK_WRITE: Writes = Writes::Takes("check_write");
+    const CHECK_CHANGES: Writes = Writes::Takes("check_changes");
+
+    const COMMANDS: &[(&str, Writes)] = &[
+        ("login", Writes::None),
+        ("logout", CHECK_CHANGES),
+        ("whoami", Writes::None),
+        ("status", Writes::None),
+        ("console", Writes::None),
+        ("invite", Writes::Adds),
+        ("can-i", Writes::None),
+        ("who-can", Writes::None),
+        ("access", Writes::None),
+        ("readers", Writes::None),
+        ("get", Writes::None),
+        ("describe", Writes::None),
+        ("edit", CHECK_WRITE),
+        ("set", Writes::None),
+        ("unset", Writes::None),
+        ("list", Writes::None),
+        ("create", Writes::Adds),
+        ("apply", CHECK_WRITE),
+        ("run", Writes::None),
+        ("delete", CHECK),
+        // Access rules never give every permission everywhere.
+        ("share", Writes::None),
+        ("unshare", Writes::None),
+        ("add", Writes::Adds),
+        ("remove", Writes::InOneProject),
+        ("grant", Writes::Adds),
+        ("revoke", Writes::Takes("check_revocation")),
+        ("roles", Writes::None),
+        ("offboard", CHECK),
+        ("migrate", Writes::None),
+        ("connect", Writes::None),
+        ("disable", CHECK),
+        ("enable", Writes::Adds),
+        ("rotate", CHECK_CHANGES),
+        ("test", Writes::None),
+        ("token", Writes::None),
+        ("version", Writes::None),
+        ("completion", Writes::None),
+        ("man", Writes::None),
+        ("__complete", Writes::None),
+    ];
+
+    fn has_force(command: &clap::Command) -> bool {
+        command.get_arguments().any(|argument| argument.get_long() == Some("force"))
+            || command.get_subcommands().any(has_force)
+    }
+
+    #[test]
+    fn each_command_that_can_take_the_last_access_key_has_the_check() {
+        let root = Command::augment_subcommands(clap::Command::new("postern"));
+        let table: BTreeMap<&str, Writes> = COMMANDS.iter().copied().collect();
+        let names: Vec<&str> = root.get_subcommands().map(clap::Command::get_name).collect();
+        assert_eq!(names.len(), table.len(), "each command has one row: {names:?}");
+        for command in root.get_subcommands() {
+            let name = command.get_name();
+            let writes = table.get(name).expect(name);
+            let takes = matches!(writes, Writes::Takes(_));
+            assert_eq!(has_force(command), takes, "{name}: {writes:?}");
+        }
+    }
 }

@@ -5,19 +5,20 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use postern_client::{CaDigest, Collection, ServerUrl, Trust};
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::rbac::ALL;
-use postern_kinds::{SecretText, access_key, default_namespace, selves};
+use postern_kinds::{Kind as _, SecretText, access_key, default_namespace, selves};
 use postern_meta::status::Reason;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::lockout::{self, ForceFlag};
 use super::login_browser::BrowserLogin;
 use super::login_workload::Workload;
+use super::ways_in::{Change, Effect};
 use super::whoami;
 use crate::error::CliError;
 use crate::flags::{CredentialFlags, CurrentFlag};
 use crate::kubeconfig::{
-    self, ENTRY_PREFIX, Files, Kubeconfig, OtherContexts, OtherLogins, ResolvedContext, some_of,
+    self, ENTRY_PREFIX, Files, Kubeconfig, OtherLogins, ResolvedContext, WrittenLogin, some_of,
 };
 use crate::output::escape;
 use crate::process::Process;
@@ -101,6 +102,9 @@ pub struct Logout {
     /// The kubeconfig to change [env: KUBECONFIG] [default: ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+
+    #[command(flatten)]
+    force: ForceFlag,
 }
 
 /// The access key of a login.
@@ -154,6 +158,10 @@ impl Login {
             Some(name) if *name != own => (name.clone(), format!("{own}/{name}")),
             _ => (own.clone(), own),
         };
+        // Pipelines read the secrets of the default namespace, and need the same one in each run.
+        let is_pipeline = self.workload_identity.is_some();
+        let secret_namespaces =
+            if is_pipeline { &[][..] } else { status.secret_namespaces.as_slice() };
         let login = kubeconfig::Login {
             context: &name,
             entry: &entry,
@@ -162,33 +170,27 @@ impl Login {
             key: &key.value,
             sets_current: self.current.set_current,
             others: if self.replace { OtherLogins::Replace } else { OtherLogins::Keep },
+            secret_namespaces,
         };
-        let others = match kubeconfig::login(&files, &login) {
+        let written = match kubeconfig::login(&files, &login) {
             // No other file has the key, so nothing could use it or end it.
             Err(error) if key.is_of_browser => {
                 let ended = session.client.delete_at_root(SESSION_PATH).await;
                 let hint = "the login could not be ended on the server: end it on the sessions page of the console";
                 return Err(error.hint_if(ended.is_err(), hint));
             }
-            others => others?,
+            written => written?,
         };
         let who = whoami::owner(&status);
         let file = files.paths.first().map(|path| path.display().to_string()).unwrap_or_default();
         process.print_status(&format!("logged in to {url} as {who}"));
-        say_others(&others, process);
-        let written = if self.current.set_current {
+        say_others(&written, process);
+        process.print_status(&if self.current.set_current {
             format!("the current context of {file} is now {name}")
         } else {
             format!("{file} has the context {name}")
-        };
-        process.print_status(&written);
-        let is_default = |one: &&String| *one == ALL || *one == default_namespace();
-        if let Some(first) = status.secret_namespaces.first().filter(|one| !is_default(one)) {
-            let first = escape(first);
-            process.print_status(&format!(
-                "you may create shared secrets in the namespace {first}: pass -n {first}"
-            ));
-        }
+        });
+        say_namespace(&written.namespace, secret_namespaces, process);
         Ok(())
     }
 
@@ -271,8 +273,28 @@ pub(crate) fn login_command(server: &ServerUrl, trust: &Trust) -> String {
     }
 }
 
+/// Reports the namespace of the context, and where the caller may create shared secrets.
+fn say_namespace(namespace: &str, secret_namespaces: &[String], process: &Process) {
+    let is_allowed = kubeconfig::may_create_in(secret_namespaces, namespace);
+    let shown = escape(namespace);
+    let mut text = format!("commands without -n use the namespace {shown}");
+    if is_allowed {
+        text.push_str(", in which you may create shared secrets");
+    }
+    process.print_status(&text);
+    if !is_allowed && let Some(first) = secret_namespaces.first() {
+        let first = escape(first);
+        let hint =
+            format!("you may create shared secrets in the namespace {first}: pass -n {first}");
+        process.print_status(&hint);
+    } else if namespace != default_namespace() {
+        let default = escape(default_namespace());
+        process.print_status(&format!("secrets in the namespace {default} need -n {default}"));
+    }
+}
+
 /// Reports the effect of the login on other contexts of the server.
-fn say_others(others: &OtherContexts, process: &Process) {
+fn say_others(others: &WrittenLogin, process: &Process) {
     if !others.renewed.is_empty() {
         let names = some_of(&others.renewed);
         process.print_status(&format!("the new key also counts in the contexts {names}"));
@@ -315,7 +337,7 @@ impl Logout {
                 .hint("it may contain the only copy of its key, so it was not removed")
                 .hint("to remove it, delete its entries from the kubeconfig"));
         }
-        delete_login_key(&config, &resolved, process).await?;
+        delete_login_key(&config, &resolved, self.force, process).await?;
         let broken = kubeconfig::logout(&files, &name, resolved.entries())?;
         if !broken.is_empty() {
             process.print_warning(&format!(
@@ -334,10 +356,12 @@ impl Logout {
 /// error. If the server cannot be asked about the key, a warning says so.
 ///
 /// # Errors
-/// If the deletion fails. The caller can try again, because the key still exists.
+/// If no other access key with every permission would be left, and if the deletion fails. The caller can try again, because
+/// the key still exists.
 async fn delete_login_key(
     config: &Kubeconfig,
     resolved: &ResolvedContext<'_>,
+    force: ForceFlag,
     process: &Process,
 ) -> Result<(), CliError> {
     let unknown = |why: &str| {
@@ -375,6 +399,9 @@ async fn delete_login_key(
     if status.access_key_type != LOGIN_TYPE || key.is_empty() {
         return Ok(());
     }
+    let info = &OwnedAccessKey::INFO;
+    let deletion = Change { info, name: key.clone(), effect: Effect::Delete };
+    lockout::check_changes(&mut session, vec![deletion], force, process).await?;
     match session.client.delete(Collection::of::<OwnedAccessKey>(None), key).await {
         Ok(_) => process.print_status(&format!("the access key {} was deleted", escape(key))),
         Err(error) if matches!(error.reason(), Some(Reason::NotFound | Reason::Unauthorized)) => {}

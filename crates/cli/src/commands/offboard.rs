@@ -10,7 +10,7 @@ use postern_kinds::role_binding::RoleBinding;
 use postern_kinds::team::Team;
 use postern_kinds::user::User;
 use postern_kinds::workload_identity::WorkloadIdentity;
-use postern_kinds::{Info, Kind as _, Principal, Verb};
+use postern_kinds::{Info, Kind as _, Owner, Principal, Verb};
 use postern_meta::object::Object;
 use postern_meta::status::Reason;
 use serde_json::{Value, json};
@@ -162,6 +162,8 @@ async fn all_owned(session: &mut Session, owner: &Who) -> Result<Vec<OwnedObject
 /// What ends with a user, and what the user owns.
 struct Plan {
     keys: Vec<ListedKey>,
+    /// The keys and login links of other owners that the user has had the values of.
+    handed_out: Vec<ListedKey>,
     teams: Vec<String>,
     /// Projects with the roles of the user in them.
     projects: Vec<(String, String)>,
@@ -192,7 +194,7 @@ impl Offboard {
         let user = session.answer(of, name, read).await?;
         self.check_new_owner(&mut session).await?;
         self.check_caller(&mut session).await?;
-        let plan = self.plan(&mut session, process).await?;
+        let plan = self.plan(&mut session, &user.metadata.uid, process).await?;
         let dry_run = if self.dry_run { DryRun::Server } else { DryRun::None };
         let objects = [(&User::INFO, self.name.clone())];
         let ending = Ending::Disable(dry_run);
@@ -270,12 +272,22 @@ impl Offboard {
         }
     }
 
-    async fn plan(&self, session: &mut Session, process: &Process) -> Result<Plan, CliError> {
+    async fn plan(
+        &self,
+        session: &mut Session,
+        uid: &str,
+        process: &Process,
+    ) -> Result<Plan, CliError> {
         let who = self.who();
-        let keys = key_list::list(session, process).await?;
+        let all = key_list::list(session, process).await?;
         let of_user = |key: &ListedKey| key.is_of(Principal::User(&self.name));
-        let keys = with_dependents(&keys, of_user).into_iter().filter(|key| key.is_alive);
+        let keys = with_dependents(&all, of_user).into_iter().filter(|key| key.is_alive);
         let keys: Vec<ListedKey> = keys.cloned().collect();
+        let is_handed_out = |key: &&ListedKey| {
+            let is_known = key.issued_to.as_ref().is_some_and(|issued| issued.uid == uid);
+            is_known && key.is_alive && keys.iter().all(|one| one.name != key.name)
+        };
+        let handed_out = all.iter().filter(is_handed_out).cloned().collect();
         let identities = who.identities(session).await?;
         let listed = roles::rows(session, Some(&who), process).await?;
         let direct = listed.rows.into_iter().filter(|(_, subject)| identities.is_direct(subject));
@@ -283,6 +295,7 @@ impl Offboard {
         let grants: Vec<Binding> = grants.collect();
         let mut plan = Plan {
             keys,
+            handed_out,
             teams: identities.teams.clone(),
             projects: projects_of(session, &self.name).await?,
             grants,
@@ -336,6 +349,15 @@ impl Offboard {
         let keys = plan.keys.iter().map(|key| {
             row(if key.is_session { "session" } else { "accesskey" }, escape(&key.name), "stops")
         });
+        let handed_out = plan.handed_out.iter().map(|key| {
+            let kind = if key.is_code { "login link" } else { "accesskey" };
+            let owner = key.owner.as_ref().map_or_else(String::new, owner_text);
+            row(
+                kind,
+                escape(&key.name),
+                &format!("stays valid: the user has had it, it belongs to {owner}"),
+            )
+        });
         let teams =
             plan.teams.iter().map(|team| row("team", escape(team), "membership has no effect"));
         let projects = plan.projects.iter().map(|(project, role)| {
@@ -350,6 +372,7 @@ impl Offboard {
         let workloads = workloads
             .map(|name| row("workloadidentity", escape(name), "gets no access keys; is not moved"));
         let owned = plan.owned.iter().map(|one| row(one.kind, one.described(), &owned));
+        let keys = keys.chain(handed_out);
         keys.chain(teams).chain(projects).chain(grants).chain(workloads).chain(owned).collect()
     }
 
@@ -376,6 +399,7 @@ impl Offboard {
             "user": self.name,
             "accessKeys": names(false),
             "sessions": names(true),
+            "handedOut": plan.handed_out.iter().map(|key| &key.name).collect::<Vec<_>>(),
             "teams": plan.teams,
             "projects": projects.collect::<Vec<_>>(),
             "grants": grants.collect::<Vec<_>>(),
@@ -573,6 +597,14 @@ pub(super) async fn print_left_behind(
 
 /// The next steps.
 fn print_next(name: &str, plan: &Plan, process: &Process) {
+    if !plan.handed_out.is_empty() {
+        let names: Vec<String> = plan.handed_out.iter().map(|key| escape(&key.name)).collect();
+        process.print_warning(&format!(
+            "the user {name} has had access keys of others, which stay valid: `postern rotate accesskey` or `postern delete \
+             accesskey` for {}",
+            names.join(", ")
+        ));
+    }
     if !plan.grants.is_empty() {
         process.print_note(&format!(
             "a later user of the name {name} would have the roles above: `postern revoke ROLE --user {name}` \
@@ -584,6 +616,15 @@ fn print_next(name: &str, plan: &Plan, process: &Process) {
     );
     process
         .print_status(&format!("next: `postern delete user {name}` also deletes the access keys"));
+}
+
+/// The owner of a key, as `user/NAME`, `team/NAME` or `subject/NAME`.
+fn owner_text(owner: &Owner) -> String {
+    match owner {
+        Owner::User(name) => format!("user/{}", escape(name)),
+        Owner::Team(name) => format!("team/{}", escape(name)),
+        Owner::Subject(name) => format!("subject/{}", escape(name)),
+    }
 }
 
 /// `user/NAME` or `team/NAME`.

@@ -14,7 +14,9 @@ use postern_meta::object::{Object, ObjectMeta, OwnerReference};
 use serde_json::json;
 
 use super::access_keys::{self, AccessKeyArgs, describe, keys, value_lost};
+use super::lockout::{self, ForceFlag};
 use super::new_object;
+use super::ways_in::{Change, Effect};
 use crate::duration::display_duration;
 use crate::error::CliError;
 use crate::flags::ConnectionFlags;
@@ -37,6 +39,9 @@ pub struct Rotate {
     /// The name of the successor [default: NAME- and five generated characters]
     #[arg(long, value_name = "NAME", value_parser = parse::name, requires = "overlap")]
     new_name: Option<String>,
+
+    #[command(flatten)]
+    force: ForceFlag,
 
     #[command(flatten)]
     connection: ConnectionFlags,
@@ -66,8 +71,7 @@ impl Rotate {
         match self.overlap {
             None => replace_value(&mut session, &self.name, process).await?,
             Some(overlap) => {
-                let new_name = self.new_name.as_deref();
-                with_overlap(&mut session, &self.name, new_name, overlap, process).await?;
+                self.with_overlap(&mut session, overlap, process).await?;
             }
         }
         if own {
@@ -106,6 +110,7 @@ async fn replace_value(
 struct Successor {
     name: String,
     key: SecretText,
+    spec: Spec,
     /// `None` if the server does not say.
     created_unix_seconds: Option<i64>,
 }
@@ -121,52 +126,78 @@ enum End {
     ByTtl(i64),
 }
 
-/// Creates the successor of a key, prints it, and lets the old key end after `overlap`.
-async fn with_overlap(
+impl Rotate {
+    /// Creates the successor of the key, prints it, and lets the old key end after `overlap`.
+    async fn with_overlap(
+        &self,
+        session: &mut Session,
+        overlap: Duration,
+        process: &Process,
+    ) -> Result<(), CliError> {
+        let name = self.name.as_str();
+        let old = session.client.get(keys(), name).await;
+        let old = session.answer(keys(), name, old).await?;
+        let fields = session.fields::<OwnedAccessKey>(&old)?;
+        let spec = &fields.spec;
+        if spec.disabled {
+            let message = format!(
+                "the access key {name} is disabled, but its successor would be \
+                                   enabled"
+            );
+            return Err(CliError::new(message)
+                .hint(format!("nothing was changed; `postern enable accesskey {name}` enables it"))
+                .hint("`postern create accesskey` makes a new key"));
+        }
+        let new = successor_of(&old.metadata, &fields, self.new_name.as_deref())?;
+        check_last_way_in(session, old, &new, overlap, self.force, process).await?;
+        let successor = create(session, &new).await?;
+        process.print_value(&successor.key).map_err(|error| value_lost(error, &successor.name))?;
+        let new_name = escape(&successor.name);
+        let what = describe(&successor.spec);
+        process.print_status(&format!(
+            "access key {new_name} created as the successor of {name},{what}"
+        ));
+        process.print_note("no later command can print this key: store it now");
+        if spec.identity.is_some() || spec.oidc_provider.is_some() || spec.oidc_login.is_some() {
+            process.print_note("the successor has no single sign-on data of the old key");
+        }
+        let end = end_old(session, name, &successor, overlap).await.map_err(|mut error| {
+            error.message = format!(
+                "{new_name} was created, but the end of {name} could not be set: {}",
+                error.message
+            );
+            error.hint(format!("`postern disable accesskey {name}` ends it at once"))
+        })?;
+        let when = match end {
+            End::Ended => "had ended already".to_owned(),
+            End::ByItself => "expires before that".to_owned(),
+            End::ByTtl(_) => format!("ends in {}", display_duration(overlap)),
+        };
+        process.print_status(&format!("the old access key {name} {when}"));
+        Ok(())
+    }
+}
+
+/// Checks that an access key with every permission is left after the end of the old key. The server says which successor it
+/// would create: its lifetime can be shorter.
+async fn check_last_way_in(
     session: &mut Session,
-    name: &str,
-    new_name: Option<&str>,
+    mut old: Object,
+    new: &Object,
     overlap: Duration,
+    force: ForceFlag,
     process: &Process,
 ) -> Result<(), CliError> {
-    let old = session.client.get(keys(), name).await;
-    let old = session.answer(keys(), name, old).await?;
-    let fields = session.fields::<OwnedAccessKey>(&old)?;
-    let spec = &fields.spec;
-    if spec.disabled {
-        let message = format!(
-            "the access key {name} is disabled, but its successor would be \
-                               enabled"
-        );
-        return Err(CliError::new(message)
-            .hint(format!("nothing was changed; `postern enable accesskey {name}` enables it"))
-            .hint("`postern create accesskey` makes a new key"));
-    }
-    let new = successor_of(&old.metadata, &fields, new_name)?;
-    let successor = create(session, &new).await?;
-    process.print_value(&successor.key).map_err(|error| value_lost(error, &successor.name))?;
-    let new_name = escape(&successor.name);
-    let what = describe(spec);
-    process
-        .print_status(&format!("access key {new_name} created as the successor of {name},{what}"));
-    process.print_note("no later command can print this key: store it now");
-    if spec.identity.is_some() || spec.oidc_provider.is_some() || spec.oidc_login.is_some() {
-        process.print_note("the successor has no single sign-on data of the old key");
-    }
-    let end = end_old(session, name, &successor, overlap).await.map_err(|mut error| {
-        error.message = format!(
-            "{new_name} was created, but the end of {name} could not be set: {}",
-            error.message
-        );
-        error.hint(format!("`postern disable accesskey {name}` ends it at once"))
-    })?;
-    let when = match end {
-        End::Ended => "had ended already".to_owned(),
-        End::ByItself => "expires before that".to_owned(),
-        End::ByTtl(_) => format!("ends in {}", display_duration(overlap)),
-    };
-    process.print_status(&format!("the old access key {name} {when}"));
-    Ok(())
+    let successor = access_keys::create_dry_run(session, new).await?;
+    let now = created_unix_seconds(&successor).unwrap_or_else(|| process.now_unix_seconds());
+    let Some(end @ End::ByTtl(_)) = end_of(&old, now, overlap) else { return Ok(()) };
+    set_end(&mut old, end);
+    let changes = [successor, old].map(|object| Change {
+        info: &OwnedAccessKey::INFO,
+        name: object.metadata.name.clone(),
+        effect: Effect::Write(Box::new(object)),
+    });
+    lockout::check_changes(session, changes.into(), force, process).await
 }
 
 async fn create(session: &mut Session, new: &Object) -> Result<Successor, CliError> {
@@ -175,7 +206,8 @@ async fn create(session: &mut Session, new: &Object) -> Result<Successor, CliErr
         return Err(CliError::new("the response of the server has no access key"));
     }
     let created_unix_seconds = created_unix_seconds(&created);
-    Ok(Successor { name: created.metadata.name, key: spec.key, created_unix_seconds })
+    let (name, key) = (created.metadata.name, spec.key.clone());
+    Ok(Successor { name, key, spec, created_unix_seconds })
 }
 
 fn created_unix_seconds(key: &Object) -> Option<i64> {
@@ -248,14 +280,19 @@ async fn end_old(
     let mut end = None;
     let edited = session.client.edit(keys(), name, |object| {
         end = successor.created_unix_seconds.and_then(|now| end_of(object, now, overlap));
-        let Some(End::ByTtl(ttl)) = end else { return false };
-        let spec = object.fields.entry("spec").or_insert_with(|| json!({}));
-        spec["ttl"] = json!(ttl);
-        spec["ttlAfterLastActivity"] = json!(false);
-        true
+        end.is_some_and(|end| set_end(object, end))
     });
     edited.await.map_err(|error| session.explain(&error))?;
     end.ok_or_else(|| CliError::new("the server did not say when the two keys were created"))
+}
+
+/// Sets the end of a key. Returns whether that changes the key.
+fn set_end(object: &mut Object, end: End) -> bool {
+    let End::ByTtl(ttl) = end else { return false };
+    let spec = object.fields.entry("spec").or_insert_with(|| json!({}));
+    spec["ttl"] = json!(ttl);
+    spec["ttlAfterLastActivity"] = json!(false);
+    true
 }
 
 /// How a key ends that should end after `overlap`, or before. `None` for an object that is no key.

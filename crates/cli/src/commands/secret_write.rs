@@ -180,6 +180,14 @@ impl SetSecret {
         };
         let (name, keys) = (&given.path.name, keys.join(", "));
         process.print_status(&format!("secret {name} in the namespace {namespace} {what} {keys}"));
+        if made && self.location.is_default() {
+            // The user may have meant that one. The default namespace of another login is another one.
+            if let Some(other) = session.namespace_with(of, name).await {
+                process.print_note(&format!(
+                    "there is also a secret {name} in the namespace {other}: to change that one, pass -n {other}"
+                ));
+            }
+        }
         print_name(self.output.as_ref(), info, name, process)
     }
 

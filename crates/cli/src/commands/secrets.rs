@@ -65,6 +65,11 @@ pub(super) struct LocationFlags {
 }
 
 impl LocationFlags {
+    /// Whether no flag names the location.
+    pub(super) fn is_default(&self) -> bool {
+        self.namespace.namespace.is_none() && self.project.is_none()
+    }
+
     /// The kind of the secret, and its namespace. The server is asked for names of namespaces, if necessary.
     pub(super) async fn locate(
         &self,

@@ -5,7 +5,8 @@ use std::convert::Infallible;
 
 use clap::Args;
 use postern_client::Collection;
-use postern_kinds::{AnyKind, Info, Verb, access::USE};
+use postern_kinds::shared_secret::SharedSecret;
+use postern_kinds::{AnyKind, Info, Kind as _, Verb, access::USE};
 use postern_meta::object::Object;
 use serde_json::Value;
 
@@ -156,6 +157,12 @@ impl OfKind<Share> {
         if !new.is_empty() {
             let with = access_rules::list(&new);
             process.print_status(&format!("{kind} {name} shared with {with}: {verbs}"));
+            // Readers have the namespace of their own login as the default.
+            if let Some(namespace) = namespace.filter(|_| self.info.kind == SharedSecret::INFO.kind)
+            {
+                process
+                    .print_status(&format!("to read it: postern get secret {name} -n {namespace}"));
+            }
         }
         if !old.is_empty() {
             let with = access_rules::list(&old);

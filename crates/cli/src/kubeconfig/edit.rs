@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use postern_client::ServerUrl;
-use postern_kinds::{SecretText, default_namespace};
+use postern_kinds::rbac::ALL;
+use postern_kinds::{COMMON_NAMESPACE, SecretText, default_namespace};
 use postern_meta::encode_yaml;
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
@@ -35,6 +36,8 @@ pub(crate) struct Login<'a> {
     pub(crate) sets_current: bool,
     /// The action for a context of this name that belongs to another login.
     pub(crate) others: OtherLogins,
+    /// The namespaces in which the caller may create shared secrets, as Self says them.
+    pub(crate) secret_namespaces: &'a [String],
 }
 
 /// The action of a command for a context of its name that another login made.
@@ -46,9 +49,11 @@ pub(crate) enum OtherLogins {
     Replace,
 }
 
-/// The other contexts of the server at which a login was written.
+/// A login in a kubeconfig, and the other contexts of its server.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct OtherContexts {
+pub(crate) struct WrittenLogin {
+    /// The namespace of the context.
+    pub(crate) namespace: String,
     /// The contexts that use the new key.
     pub(crate) renewed: Vec<String>,
     /// The contexts of other logins, which keep their keys.
@@ -56,26 +61,26 @@ pub(crate) struct OtherContexts {
 }
 
 /// Writes a login into the first file.
-pub(crate) fn login(files: &Files, login: &Login<'_>) -> Result<OtherContexts, CliError> {
-    let Some(first) = files.paths.first() else { return Ok(OtherContexts::default()) };
+pub(crate) fn login(files: &Files, login: &Login<'_>) -> Result<WrittenLogin, CliError> {
+    let Some(first) = files.paths.first() else { return Ok(WrittenLogin::default()) };
     let refused = |what: String| {
         CliError::new(format!("{} is no kubeconfig: {what}", first.display()))
             .hint("nothing was written; choose another file with --kubeconfig or KUBECONFIG")
     };
     let all = Kubeconfig::load(files)?;
-    let mut others = OtherContexts::default();
+    let mut written = WrittenLogin::default();
     edit(first, |config| {
         let all = all.with_file(first, Value::Object(config.clone()));
         login.check(&all, config)?;
-        others = login.other_contexts(&all);
-        login.put(config).map_err(refused)?;
+        written = login.other_contexts(&all);
+        written.namespace = login.put(config).map_err(refused)?;
         if let Some(before) = all.resolve(login.context) {
             let after = LoginEntries { cluster: login.entry, user: login.entry };
             remove_unused(config, &all, &before, after);
         }
         Ok(())
     })?;
-    Ok(others)
+    Ok(written)
 }
 
 /// Removes a login from the files that it is in, and the contexts that `connect` made with it. Returns the names of
@@ -197,8 +202,8 @@ impl Login<'_> {
         Err(belongs_to_another(self.context, names, "--context"))
     }
 
-    fn other_contexts(&self, all: &Kubeconfig) -> OtherContexts {
-        let mut others = OtherContexts::default();
+    fn other_contexts(&self, all: &Kubeconfig) -> WrittenLogin {
+        let mut others = WrittenLogin::default();
         let servers = all.servers();
         let is_here = |cluster: &str| servers.get(cluster).is_some_and(|url| *url == self.server);
         for entry in all.context_entries().filter(|entry| entry["name"] != self.context) {
@@ -221,7 +226,8 @@ impl Login<'_> {
         others
     }
 
-    fn put(&self, config: &mut Map<String, Value>) -> Result<(), String> {
+    /// Writes the entries. Returns the namespace of the context.
+    fn put(&self, config: &mut Map<String, Value>) -> Result<String, String> {
         put_head(config);
         let cluster = entry(config, "clusters", "cluster", self.entry)?;
         let others =
@@ -240,12 +246,35 @@ impl Login<'_> {
         let context = entry(config, "contexts", "context", self.context)?;
         context.insert("cluster".to_owned(), json!(self.entry));
         context.insert("user".to_owned(), json!(self.entry));
-        context.entry("namespace").or_insert_with(|| json!(default_namespace()));
+        let namespace = self.namespace(context.get("namespace").and_then(Value::as_str));
+        context.insert("namespace".to_owned(), json!(namespace));
         if self.sets_current {
             config.insert("current-context".to_owned(), json!(self.context));
         }
-        Ok(())
+        Ok(namespace)
     }
+
+    /// The namespace of the context, which had the namespace `before`: the first one in which the caller may create
+    /// shared secrets. A namespace that the user has set stays, and one in which the caller may create them.
+    fn namespace(&self, before: Option<&str>) -> String {
+        let is_allowed = |name: &str| may_create_in(self.secret_namespaces, name);
+        // Logins write these two themselves.
+        let is_chosen = |name: &str| ![default_namespace(), COMMON_NAMESPACE].contains(&name);
+        if let Some(before) =
+            before.filter(|name| !name.is_empty() && (is_chosen(name) || is_allowed(name)))
+        {
+            return before.to_owned();
+        }
+        match self.secret_namespaces.first() {
+            Some(first) if first != ALL => first.clone(),
+            _ => default_namespace().to_owned(),
+        }
+    }
+}
+
+/// Whether these namespaces, as Self says them, have one of this name.
+pub(crate) fn may_create_in(secret_namespaces: &[String], name: &str) -> bool {
+    secret_namespaces.iter().any(|one| one == ALL || one == name)
 }
 
 /// Whether `login` wrote a context.
@@ -373,6 +402,7 @@ from-the-future: [1, 2.5, null]
             key,
             sets_current: true,
             others: OtherLogins::Keep,
+            secret_namespaces: &[],
         }
     }
 
@@ -442,6 +472,43 @@ from-the-future: [1, 2.5, null]
         assert_eq!(resolved.cluster, &json!({ "server": "https://h/kubernetes/management" }));
         assert_eq!(resolved.user, &json!({ "token": "pst_hush" }));
         assert_eq!(resolved.context["namespace"], "team");
+    }
+
+    #[test]
+    fn the_namespace_is_one_in_which_the_user_may_create() {
+        let key = key();
+        for (before, allowed, wanted) in [
+            (None, &["*"][..], "platform"),
+            (None, &["platform", "default"], "platform"),
+            (None, &["default", "shop"], "default"),
+            (None, &[], "platform"),
+            (Some("platform"), &["default"], "default"),
+            (Some("platform"), &[], "platform"),
+            (Some("default"), &["platform", "default"], "default"),
+            (Some("default"), &["platform"], "platform"),
+            (Some("team"), &["default"], "team"),
+            (Some(""), &["default"], "default"),
+        ] {
+            let home = tempfile::tempdir().unwrap();
+            let path = file(&home, "config", "");
+            let allowed: Vec<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
+            login(&files(&[&path]), &entry_of(&key)).unwrap();
+            edit(&path, |config| {
+                let context = entry(config, "contexts", "context", "postern_h").unwrap();
+                match before {
+                    Some(before) => context.insert("namespace".to_owned(), json!(before)),
+                    None => context.remove("namespace"),
+                };
+                Ok(())
+            })
+            .unwrap();
+            let entries = Login { secret_namespaces: &allowed, ..entry_of(&key) };
+            let written = login(&files(&[&path]), &entries).unwrap();
+            let config = Kubeconfig::load(&files(&[&path])).unwrap();
+            let context = config.resolve("postern_h").unwrap().context;
+            assert_eq!(context["namespace"], wanted, "{before:?} {allowed:?}");
+            assert_eq!(written.namespace, wanted);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use postern_kinds::SecretText;
 use serde_json::{Value, json};
 
 use super::connection::{Connection, Credential, Plugin, Writing, connect};
-use super::edit::{Login, OtherContexts, OtherLogins, login, logout};
+use super::edit::{Login, OtherLogins, WrittenLogin, login, logout};
 use super::read::{Kubeconfig, LoginEntries};
 use super::{Files, Origin};
 use crate::error::CliError;
@@ -35,18 +35,23 @@ impl Person<'_> {
         context.map_or(own.clone(), |context| format!("{own}/{context}"))
     }
 
-    fn log_in(
-        &self,
-        context: Option<&str>,
-        others: OtherLogins,
-    ) -> Result<OtherContexts, CliError> {
+    fn log_in(&self, context: Option<&str>, others: OtherLogins) -> Result<WrittenLogin, CliError> {
         let entry = self.entry(context);
         let key = SecretText::from(format!("pst_{}", self.name));
         let context = context.unwrap_or(&entry);
         let (server, authority) = (SERVER, None);
-        let sets_current = true;
-        let login_entries =
-            Login { context, entry: &entry, server, authority, key: &key, sets_current, others };
+        let (sets_current, secret_namespaces) = (true, &[][..]);
+        let (entry, key) = (entry.as_str(), &key);
+        let login_entries = Login {
+            context,
+            entry,
+            server,
+            authority,
+            key,
+            sets_current,
+            others,
+            secret_namespaces,
+        };
         login(&self.files, &login_entries)
     }
 

@@ -10,7 +10,7 @@ mod read;
 use std::path::PathBuf;
 
 pub(crate) use connection::{Connection, Credential, Plugin, Writing, connect, make_absolute};
-pub(crate) use edit::{Login, OtherContexts, OtherLogins, is_login, login, logout};
+pub(crate) use edit::{Login, OtherLogins, WrittenLogin, is_login, login, logout, may_create_in};
 pub(crate) use read::{ENTRY_PREFIX, Kubeconfig, LoginEntries, ResolvedContext, some_of};
 
 use crate::error::CliError;

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::context::{CallerKey, KeyState};
+use crate::context::{Caller, CallerKey, KeyState};
 use crate::identities::added;
 use crate::key_attenuation;
 use crate::key_life::{self, WrittenKey};
@@ -158,6 +158,10 @@ pub struct Status {
     /// changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maker: Option<Maker>,
+    /// The user or team to which the server returned the value of the key, or that set it, if that is not the owner: it created
+    /// the key or replaced its value. Set by the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub issued_to: Option<Issuer>,
     /// The uid of the access key that `spec.parent` names, if this key ends with it. Set by the server.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub parent_uid: String,
@@ -170,6 +174,30 @@ pub struct Status {
     /// Set for a key that was exchanged for the token of a workload. Set by the server, and never changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<Workload>,
+}
+
+/// A user or team that has had the value of an access key of another owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.AccessKeyIssuer")]
+pub struct Issuer {
+    /// The name of the user.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub user: String,
+    /// The name of the team.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub team: String,
+    /// The uid of the user or team.
+    pub uid: String,
+}
+
+impl Issuer {
+    /// The caller of a write; `None` for a caller that is no user or team.
+    pub fn of(caller: &Caller) -> Option<Self> {
+        let Caller { user, team, uid } = caller.clone();
+        let issuer = Self { user: user.unwrap_or_default(), team: team.unwrap_or_default(), uid };
+        (!issuer.uid.is_empty()).then_some(issuer)
+    }
 }
 
 /// The label of sessions of the console.
@@ -242,7 +270,8 @@ fn facts(metadata: &ObjectMeta, spec: &Spec, status: &Status) -> KeyFacts {
         scope: spec.scope.clone().map(Arc::new),
         maker: status.maker.clone().map(Arc::new),
         parent_uid: Some(status.parent_uid.clone()).filter(|uid| !uid.is_empty()),
-        used_as: status.session.as_ref().map(Session::key_use).unwrap_or_default(),
+        used_as: session.map(Session::key_use).unwrap_or_default(),
+        owner_disabled_count: session.and_then(|session| session.owner_disabled_count),
         workload_uid: status.workload.as_ref().map(|workload| workload.uid.clone()),
         connector: status.login.as_ref().map(|login| ConnectorRef {
             name: login.connector.clone(),
@@ -362,6 +391,12 @@ impl Kind for OwnedAccessKey {
             None => ties::owner_uid(owner.as_ref(), ctx),
             Some(old) => old.fields.status.owner_uid.clone(),
         };
+        let issued_to = match old {
+            Some(old) if !ctx.has_new_credential => old.fields.status.issued_to.clone(),
+            None if ctx.is_server() => server_set.issued_to.clone(),
+            _ if ctx.is_server() => None,
+            _ => Issuer::of(ctx.caller).filter(|issuer| issuer.uid != owner_uid),
+        };
         let (of_key, named) = ((uid, owner.as_ref()), new.fields.spec.parent.as_str());
         let parent_uid = key_parent::uid_of(of_key, named, old.map(parent_of), ctx);
         let status = Status {
@@ -370,6 +405,7 @@ impl Kind for OwnedAccessKey {
             expiration_timestamp: None,
             disabled_by_uid,
             owner_uid,
+            issued_to,
             parent_uid,
             ..server_set
         };

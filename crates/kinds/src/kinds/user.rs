@@ -7,6 +7,7 @@ use crate::identities::{
     NO_CLUSTER_ROLES, added, check_not_reserved, impersonate, right_to_be_user, rights_to_be,
     rights_to_impersonate_all,
 };
+use crate::key_origin::is_zero;
 use crate::prelude::*;
 use crate::principal::{ConnectorRef, SsoGroups};
 use crate::team;
@@ -96,6 +97,10 @@ pub struct Status {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub sso: Vec<SsoStatus>,
+    /// How often the user was disabled. Login codes that an administrator made before the last time are invalid. Set by the
+    /// server.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub disabled_count: i64,
 }
 
 /// The groups of a user by one connector.
@@ -194,6 +199,7 @@ impl Kind for User {
             subject: spec.subject.clone(),
             groups: spec.groups.clone(),
             disabled: spec.disabled,
+            disabled_count: status.disabled_count,
             identities: spec
                 .identities
                 .iter()
@@ -204,7 +210,7 @@ impl Kind for User {
         ..Parts::DEFAULT
     };
 
-    /// Only the server writes the status. A user that loses an identity keeps no groups that the
+    /// Only the server writes the status, and counts each time that the user is disabled. A user that loses an identity keeps no groups that the
     /// identity may have brought: the next refresh brings those of the other identities again.
     fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
         if !ctx.is_server() {
@@ -216,6 +222,11 @@ impl Kind for User {
         };
         if old.is_some_and(|old| !old.fields.spec.identities.iter().all(has)) {
             new.fields.status.sso.clear();
+        }
+        if let Some(old) = old {
+            let count = old.fields.status.disabled_count;
+            let is_disabled_now = new.fields.spec.disabled && !old.fields.spec.disabled;
+            new.fields.status.disabled_count = count.saturating_add(i64::from(is_disabled_now));
         }
     }
 

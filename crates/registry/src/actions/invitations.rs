@@ -7,9 +7,9 @@
 use postern_kinds::console_login_code::{
     ConsoleLoginCode, Fields as CodeFields, Spec as CodeSpec, Status as CodeStatus,
 };
-use postern_kinds::owned_access_key::{Fields, LOGIN, Session, Spec, Status};
+use postern_kinds::owned_access_key::{Fields, Issuer, LOGIN, Session, Spec, Status};
 use postern_kinds::user::{self, User};
-use postern_kinds::{AnyKind as _, Principal, RequiredRight};
+use postern_kinds::{AnyKind as _, Caller, Principal, RequiredRight};
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
@@ -60,8 +60,16 @@ pub(super) async fn make_code(
         ttl,
         ..Spec::default()
     };
-    let session = Some(Session { login_code: true, ..Session::default() });
-    let fields = Fields { spec, status: Status { session, ..Status::default() } };
+    let owner_disabled_count = Some(stored.status.disabled_count);
+    let session = Session { login_code: true, owner_disabled_count, ..Session::default() };
+    let inviter = permit.identity();
+    let issued_to = Issuer::of(&Caller {
+        user: inviter.user.clone(),
+        team: inviter.team.clone(),
+        uid: inviter.uid.clone(),
+    });
+    let status = Status { session: Some(session), issued_to, ..Status::default() };
+    let fields = Fields { spec, status };
     let key = sessions::key_object(fields, "session-", sessions::LOGIN_CODE)?;
     let code = sessions::create_key(registry, key).await?;
     let session = sessions::resolved(registry, &code).await?;

@@ -388,6 +388,7 @@ fn key_of(
         idle_seconds: policy.session_idle_seconds,
         begun: None,
         login_code: false,
+        owner_disabled_count: None,
         command_line: None,
     });
     let is_session = session.is_some();

@@ -73,7 +73,7 @@ pub(super) async fn review(
         Review::ResourceAccess => {
             let spec = field(&object, "spec").unwrap_or_default();
             let asker = who_can::asker(permit, &decider, &spec)?;
-            encoded(who_can::status(registry, &decider, &spec, asker).await)
+            encoded(who_can::status(registry, permit, &decider, &spec, asker).await)
         }
     };
     object.fields.insert("status".to_owned(), status);

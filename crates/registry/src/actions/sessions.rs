@@ -57,6 +57,7 @@ impl Login {
             idle_seconds: if command_line.is_some() { 0 } else { idle_seconds },
             begun: None,
             login_code: false,
+            owner_disabled_count: None,
             command_line,
         }
     }

@@ -9,10 +9,12 @@ use postern_auth::identity::{AUTHENTICATED_GROUP, Identity};
 use postern_auth::policy::{Grantee, WhoCan};
 use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::access::made_for;
+use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::rbac::BoundSubject;
 use postern_kinds::reviews::resource_access_review::ResourceAccessReview;
 use postern_kinds::reviews::resource_access_review::{AllowedSubject, Spec, Status};
-use postern_kinds::{AnyKind as _, Principal, RequiredRight, Right, Verb};
+use postern_kinds::team::Team;
+use postern_kinds::{AnyKind, Principal, RequiredRight, Right, Verb};
 use postern_meta::status::ApiError;
 
 use super::decider::{
@@ -43,7 +45,8 @@ type Rows = BTreeMap<(&'static str, String), Vec<String>>;
 pub(super) enum Asker {
     /// By a role for the review. The response has all subjects.
     ByRole,
-    /// By the permission to update the object. Subjects with a permission in the whole server are one row.
+    /// By the permission to update the object. Subjects with a permission in the whole server are one row. Access keys that the
+    /// asker may not get are left out, and so are the sizes of groups, and of teams that the asker may not get.
     OfObject,
 }
 
@@ -90,6 +93,7 @@ pub(super) fn asker(
 /// The status with all subjects that the asker may know.
 pub(super) async fn status(
     registry: &Registry,
+    permit: &Permit,
     decider: &Decider<'_>,
     spec: &Spec,
     asker: Asker,
@@ -107,7 +111,7 @@ pub(super) async fn status(
         }
     }
     add_open_lists(decider, &request, &mut rows);
-    let is_all = add_keys(registry, decider, &request, asker, &mut rows).await;
+    let is_all = add_keys(registry, permit, decider, &request, asker, &mut rows).await;
     if !everywhere.is_empty() {
         let via = vec!["roles in the whole server".to_owned()];
         rows.insert((CLUSTER_WIDE, "*".to_owned()), via);
@@ -116,6 +120,9 @@ pub(super) async fn status(
     let row = |((kind, name), via): ((&'static str, String), Vec<String>)| AllowedSubject {
         size: match kind {
             CLUSTER_WIDE => i64::try_from(everywhere.len()).ok(),
+            // How many users there are is for those who may read them.
+            "Group" if asker == Asker::OfObject => None,
+            "Team" if asker == Asker::OfObject && !may_get(permit, decider, &Team, &name) => None,
             _ => size_of(&principals, kind, &name),
         },
         kind: kind.to_owned(),
@@ -227,9 +234,20 @@ fn add_open_lists(decider: &Decider<'_>, attributes: &Attributes<'_>, rows: &mut
     }
 }
 
-/// Adds the access keys with the permission. The result is whether all keys were checked.
+/// Whether the caller may get an object of a kind without namespaces.
+fn may_get(permit: &Permit, decider: &Decider<'_>, kind: &dyn AnyKind, name: &str) -> bool {
+    let info = kind.info();
+    let (group, resource) = (info.version.group, info.plural);
+    let (verb, subresource, namespace) = (Verb::Get.as_str(), "", "");
+    let get = Attributes::Resource { verb, group, resource, subresource, namespace, name };
+    decider.allows(permit.identity(), &get)
+}
+
+/// Adds the access keys with the permission, of which a caller without a role for the review sees those that it may get. The
+/// result is whether all keys were checked.
 async fn add_keys(
     registry: &Registry,
+    permit: &Permit,
     decider: &Decider<'_>,
     attributes: &Attributes<'_>,
     asker: Asker,
@@ -250,7 +268,9 @@ async fn add_keys(
         after = Some(last.clone());
         for (name, key) in step {
             let Ok(key) = key else { continue };
-            let is_known = asker == Asker::ByRole || is_of_row(rows, &key.identity);
+            let is_known = asker == Asker::ByRole
+                || is_of_row(rows, &key.identity)
+                    && may_get(permit, decider, &OwnedAccessKey, &name);
             if is_known && decider.allows(&key.identity, attributes) {
                 let owner = owner_text(&key.identity);
                 rows.insert(("AccessKey", name), vec![format!("an access key of {owner}")]);

@@ -222,6 +222,7 @@ async fn api(
     guard: &mut ResponseGuard,
 ) -> Outcome {
     let Caller { client, address, audit_id } = caller;
+    let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
     // Parse. A problem is reported to authenticated clients only.
     let (parts, body) = request.into_parts();
     let parsed = Parsed::new(parts);
@@ -267,6 +268,12 @@ async fn api(
         within(if writes { WRITE_TIMEOUT } else { READ_TIMEOUT }, work).await
     }
     .await;
+    // Bytes of the response to a read, before its record: a response that is replaced sends no values.
+    let result = result.and_then(|outcome| {
+        let body = outcome.response.body();
+        let has_room = changes || body.is_stream() || guard.takes(body, changes);
+        if has_room { Ok(outcome) } else { Err(too_many_requests()) }
+    });
     // Audit: the end of the request.
     let outcome = match result {
         Ok(Outcome { response, warnings, created, values }) => {

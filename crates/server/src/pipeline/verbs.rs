@@ -24,6 +24,7 @@ use postern_openapi::v3::SERVED_PATCHES;
 use postern_registry::admit::{Part, Writing};
 use postern_registry::operations::{self, Applied};
 use postern_registry::permit::{Permit, selectable_fields, with_namespace_to_try};
+use postern_registry::registry::EncodedObject;
 use postern_registry::registry::values::Recipient;
 
 use super::owner_warning::{self, leaves_owner_out};
@@ -212,7 +213,7 @@ pub(super) async fn create(
     let writing = writing(parsed, &options, Part::Main);
     let object = operations::create(&server.registry, permit, object, &writing).await?;
     let created = object.created().cloned();
-    let object = server.registry.for_writer(permit, object)?;
+    let object = for_writer(server, permit, object).await?;
     let response = respond::object(
         &recipient(server, permit),
         permit.kind(),
@@ -221,6 +222,21 @@ pub(super) async fn create(
         negotiated,
     )?;
     Ok(Outcome { warnings, created, ..response.into() })
+}
+
+/// The response to a create, with the values that the caller may get. The caller owns the new object, so the decision waits
+/// until the policy knows the owner.
+async fn for_writer(
+    server: &Server,
+    permit: &Permit,
+    object: EncodedObject,
+) -> Result<EncodedObject, ApiError> {
+    let is_protected = !permit.kind().info().read_protected.is_empty();
+    if is_protected && object.created().is_some() {
+        // The object is stored. If the cache is late, the response has no values.
+        let _ = server.registry.cache().wait_until_current().await;
+    }
+    server.registry.for_writer(permit, object)
 }
 
 pub(super) async fn replace(
@@ -351,7 +367,7 @@ async fn apply(
         warnings.extend(kind.no_effect_warnings(&configuration.fields));
     }
     warnings.extend(is_ownerless.then(|| owner_warning::of_written(permit, &object)).flatten());
-    let object = server.registry.for_writer(permit, object)?;
+    let object = for_writer(server, permit, object).await?;
     let response = respond::object(&recipient(server, permit), kind, code, object, negotiated)?;
     Ok(Outcome { warnings, created, ..response.into() })
 }
