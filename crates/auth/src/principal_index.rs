@@ -254,6 +254,22 @@ impl PrincipalIndex {
         self.keys.iter().filter(move |(_, key)| is_without(key)).map(|(name, _)| name.as_str())
     }
 
+    /// The names of the codes of login links that an administrator made for a user who was disabled since, or is gone. They give
+    /// no access.
+    pub fn ended_codes(&self) -> impl Iterator<Item = &str> {
+        let ended = self.keys.iter().filter(|(_, key)| self.is_ended_code(key));
+        ended.map(|(name, _)| name.as_str())
+    }
+
+    fn is_ended_code(&self, key: &KeyFacts) -> bool {
+        let Some(count) = key.owner_disabled_count else { return false };
+        let user = match &key.owner {
+            Some(Owner::User(user)) => self.users.get(user),
+            _ => None,
+        };
+        user.is_none_or(|user| user.disabled || user.disabled_count != count)
+    }
+
     /// The names of the teams that a user is in, in order: those that list the user, and those of the user's groups of
     /// single sign-on.
     pub fn team_names_of(&self, user: &str) -> impl Iterator<Item = &str> {
@@ -338,9 +354,7 @@ impl PrincipalIndex {
         let connector = key.connector.as_ref();
         key.disabled
             || user.is_some_and(|user| user.disabled)
-            || key
-                .owner_disabled_count
-                .is_some_and(|count| user.is_none_or(|user| user.disabled_count != count))
+            || self.is_ended_code(key)
             || !self.is_linked(key)
             || connector.is_some_and(|connector| !self.sso.is_enabled(connector))
     }

@@ -601,7 +601,7 @@ fn print_next(name: &str, plan: &Plan, process: &Process) {
         let names: Vec<String> = plan.handed_out.iter().map(|key| escape(&key.name)).collect();
         process.print_warning(&format!(
             "the user {name} has had access keys of others, which stay valid: `postern rotate accesskey` or `postern delete \
-             accesskey` for {}",
+             accesskey` for {}. The audit log has the keys that were created with them",
             names.join(", ")
         ));
     }

@@ -254,21 +254,16 @@ impl Login<'_> {
         Ok(namespace)
     }
 
-    /// The namespace of the context, which had the namespace `before`: the first one in which the caller may create
-    /// shared secrets. A namespace that the user has set stays, and one in which the caller may create them.
+    /// The namespace of the context, which had the namespace `before`: that one, or one in which the caller may create shared
+    /// secrets. Only these two come into question: an administrator of a project can let the caller create secrets in the
+    /// project, and would then decide what the caller stores there and reads from there.
     fn namespace(&self, before: Option<&str>) -> String {
-        let is_allowed = |name: &str| may_create_in(self.secret_namespaces, name);
-        // Logins write these two themselves.
-        let is_chosen = |name: &str| ![default_namespace(), COMMON_NAMESPACE].contains(&name);
-        if let Some(before) =
-            before.filter(|name| !name.is_empty() && (is_chosen(name) || is_allowed(name)))
-        {
+        if let Some(before) = before.filter(|name| !name.is_empty()) {
             return before.to_owned();
         }
-        match self.secret_namespaces.first() {
-            Some(first) if first != ALL => first.clone(),
-            _ => default_namespace().to_owned(),
-        }
+        let own = [default_namespace(), COMMON_NAMESPACE];
+        let allowed = own.into_iter().find(|name| may_create_in(self.secret_namespaces, name));
+        allowed.unwrap_or(default_namespace()).to_owned()
     }
 }
 
@@ -475,17 +470,18 @@ from-the-future: [1, 2.5, null]
     }
 
     #[test]
-    fn the_namespace_is_one_in_which_the_user_may_create() {
+    fn a_new_context_has_a_namespace_in_which_the_user_may_create() {
         let key = key();
         for (before, allowed, wanted) in [
             (None, &["*"][..], "platform"),
             (None, &["platform", "default"], "platform"),
-            (None, &["default", "shop"], "default"),
+            (None, &["shop", "default"], "default"),
+            // An administrator of a project can grant this permission.
+            (None, &["p-shop"], "platform"),
             (None, &[], "platform"),
-            (Some("platform"), &["default"], "default"),
-            (Some("platform"), &[], "platform"),
-            (Some("default"), &["platform", "default"], "default"),
-            (Some("default"), &["platform"], "platform"),
+            // A later login does not move the commands of a script to another namespace.
+            (Some("platform"), &["default"], "platform"),
+            (Some("default"), &["platform"], "default"),
             (Some("team"), &["default"], "team"),
             (Some(""), &["default"], "default"),
         ] {

@@ -1,7 +1,7 @@
 //! The subjects with a permission: the subjects of roles, the users, teams and keys that these are, and the source of
 //! each permission. It is the inverse of an access review.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use postern_auth::attributes::Attributes;
 use postern_auth::explanation::Source;
@@ -14,6 +14,7 @@ use postern_kinds::rbac::BoundSubject;
 use postern_kinds::reviews::resource_access_review::ResourceAccessReview;
 use postern_kinds::reviews::resource_access_review::{AllowedSubject, Spec, Status};
 use postern_kinds::team::Team;
+use postern_kinds::user::User;
 use postern_kinds::{AnyKind, Principal, RequiredRight, Right, Verb};
 use postern_meta::status::ApiError;
 
@@ -102,12 +103,17 @@ pub(super) async fn status(
     let attributes = as_decided(request);
     let (mut rows, mut everywhere) = (Rows::new(), Rows::new());
     {
+        let grantees = grantees(decider, &attributes);
+        let hidden = match asker {
+            Asker::ByRole => BTreeSet::new(),
+            Asker::OfObject => hidden_subjects(registry, permit, decider, &grantees),
+        };
         let principals = registry.cache().principals();
-        for grantee in grantees(decider, &attributes) {
+        for grantee in grantees {
             let owner = || owner_named(decider, &attributes);
             let folds = asker == Asker::OfObject && is_everywhere(&grantee.source);
             let rows = if folds { &mut everywhere } else { &mut rows };
-            add(&principals, rows, grantee, owner);
+            add(&principals, rows, grantee, owner, &hidden);
         }
     }
     add_open_lists(decider, &request, &mut rows);
@@ -116,14 +122,13 @@ pub(super) async fn status(
         let via = vec!["roles in the whole server".to_owned()];
         rows.insert((CLUSTER_WIDE, "*".to_owned()), via);
     }
-    let principals = registry.cache().principals();
     let row = |((kind, name), via): ((&'static str, String), Vec<String>)| AllowedSubject {
         size: match kind {
             CLUSTER_WIDE => i64::try_from(everywhere.len()).ok(),
             // How many users there are is for those who may read them.
             "Group" if asker == Asker::OfObject => None,
             "Team" if asker == Asker::OfObject && !may_get(permit, decider, &Team, &name) => None,
-            _ => size_of(&principals, kind, &name),
+            _ => size_of(&registry.cache().principals(), kind, &name),
         },
         kind: kind.to_owned(),
         name,
@@ -170,12 +175,33 @@ fn owner_named(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Option<Str
     ownership.principal().map(Principal::group)
 }
 
-/// Adds a row. `owner` returns the group of the owner of the object.
+/// The subjects of bindings that are users whom the caller may not get. They stay subjects: a caller that may write a binding
+/// could otherwise ask which users exist.
+fn hidden_subjects(
+    registry: &Registry,
+    permit: &Permit,
+    decider: &Decider<'_>,
+    grantees: &[Grantee],
+) -> BTreeSet<String> {
+    let is_hidden = |name: &&String| {
+        // The lock is not held while the permission is decided, which may need it again.
+        let user = registry.cache().principals().user_known_as(name).map(str::to_owned);
+        user.is_some_and(|user| !may_get(permit, decider, &User, &user))
+    };
+    let subjects = grantees.iter().filter_map(|grantee| match &grantee.who {
+        WhoCan::Subject(BoundSubject::User(name)) => Some(name),
+        _ => None,
+    });
+    subjects.filter(is_hidden).cloned().collect()
+}
+
+/// Adds a row. `owner` returns the group of the owner of the object. The subjects in `hidden` are not shown as users.
 fn add(
     principals: &PrincipalIndex,
     rows: &mut Rows,
     Grantee { who, source }: Grantee,
     owner: impl FnOnce() -> Option<String>,
+    hidden: &BTreeSet<String>,
 ) {
     let who = match who {
         WhoCan::Owner { uid } => match owner() {
@@ -188,7 +214,10 @@ fn add(
         WhoCan::Owner { .. } => None,
         WhoCan::User(name) => Some(("User", name)),
         WhoCan::Team(name) | WhoCan::Members(name) => Some(("Team", name)),
-        WhoCan::Subject(BoundSubject::User(name)) => Some(match principals.user_known_as(&name) {
+        WhoCan::Subject(BoundSubject::User(name)) => Some(match principals
+            .user_known_as(&name)
+            .filter(|_| !hidden.contains(&name))
+        {
             Some(user) => ("User", user.to_owned()),
             None => match name.strip_prefix(TEAM_PREFIX) {
                 Some(team) => ("Team", team.to_owned()),

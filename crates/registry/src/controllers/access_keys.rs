@@ -65,6 +65,13 @@ async fn run_regularly(registry: &Registry) {
                 "an access key without a maker could not be removed"
             );
         }
+        if let Err(error) = operations::remove_ended_codes(registry).await {
+            log_limited!(
+                warn,
+                inner = error.inner(),
+                "a login link of a disabled user could not be removed"
+            );
+        }
         record_expiries(registry).await;
     }
 }

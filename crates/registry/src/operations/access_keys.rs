@@ -132,6 +132,29 @@ pub(crate) async fn remove_keys_without_maker(registry: &Registry) -> Result<(),
     failed
 }
 
+/// Removes the codes of login links whose user was disabled after an administrator made them. They give no access, also if the
+/// user is enabled again. An older server does not know that, so they must not stay.
+///
+/// # Errors
+/// The error of the last removal that failed.
+pub(crate) async fn remove_ended_codes(registry: &Registry) -> Result<(), ApiError> {
+    let names: Vec<String> =
+        registry.cache().principals().ended_codes().map(str::to_owned).collect();
+    let mut failed = Ok(());
+    for name in names {
+        let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, &name);
+        let removed = registry.rewrite(&permit, false, |previous, _| {
+            admit::delete(&registry.admission(), &permit, previous, 0, None)
+        });
+        match removed.await {
+            Ok(_) => log_limited!(info, key = name, "removed a login link of a disabled user"),
+            Err(error) if error.code() == 404 || error.code() == 409 => {}
+            Err(error) => failed = Err(error),
+        }
+    }
+    failed
+}
+
 /// Whether the maker or the parent of a key certainly no longer exists. A corrupt one may be restored, so it counts as
 /// existing.
 fn has_lost_key(registry: &Registry, key: &Object) -> bool {

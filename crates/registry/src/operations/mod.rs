@@ -12,7 +12,7 @@ mod update;
 
 pub use self::deletion_warnings::deletion_warnings;
 pub(crate) use access_keys::{
-    remove_expired_keys, remove_keys_without_maker, remove_keys_without_owner,
+    remove_ended_codes, remove_expired_keys, remove_keys_without_maker, remove_keys_without_owner,
 };
 pub use apply::{Applied, apply};
 pub use create::create;

@@ -305,7 +305,7 @@ impl Registry {
         permit: &Permit,
         options: &ListOptions,
     ) -> Result<ObjectPage, ApiError> {
-        let selection = Selection::new(permit, options);
+        let mut selection = Selection::new(permit, options);
         let resource = self.cache().of(permit.kind().info());
         let token = options.continue_token.as_deref().map(ContinueToken::decode).transpose()?;
         let at = requested_revision(options, token.as_ref());
@@ -315,8 +315,8 @@ impl Registry {
         let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
         let list = match at {
             ListRevision::Exactly(version) if resource.revision() != version.revision() => {
-                self.past_list(permit, &selection, token.as_ref(), limit, version.revision())
-                    .await?
+                let (token, revision) = (token.as_ref(), version.revision());
+                self.past_list(permit, &mut selection, token, limit, revision).await?
             }
             _ => {
                 let (list, _) = self.visible(permit, &selection, after, limit).await?;
@@ -324,7 +324,7 @@ impl Registry {
                     // The cache has changed since the check above.
                     ListRevision::Exactly(version) if list.revision != version.revision() => {
                         let (token, revision) = (token.as_ref(), version.revision());
-                        self.past_list(permit, &selection, token, limit, revision).await?
+                        self.past_list(permit, &mut selection, token, limit, revision).await?
                     }
                     _ => list,
                 }
@@ -484,11 +484,12 @@ impl Registry {
     }
 
     /// A list at a past revision. It contains the objects that the caller could see then and can see now. An object
-    /// may have had another owner or another value under the same name.
+    /// may have had another owner or another value under the same name. The selection is then that of this list: the number
+    /// of its objects is unknown if the caller could not see all of them then.
     async fn past_list(
         &self,
         permit: &Permit,
-        selection: &Selection,
+        selection: &mut Selection,
         token: Option<&ContinueToken>,
         limit: usize,
         revision: u64,
@@ -498,14 +499,12 @@ impl Registry {
             None => expired,
         })?;
         let after = token.map(|token| selection.after(token)).transpose()?;
-        let selection = Selection {
-            past_permit: Some(then).filter(|then| !then.covers_all()),
-            ..selection.clone()
-        };
+        selection.past_permit = Some(then).filter(|then| !then.covers_all());
+        selection.selects_all &= selection.past_permit.is_none();
         let resource = self.cache().of(permit.kind().info());
         let left = token.and_then(|token| usize::try_from(token.remaining?).ok());
-        let past =
-            self.read_past(resource, &selection, after.as_deref(), left, limit, revision).await;
+        let past = self.read_past(resource, selection, after.as_deref(), left, limit, revision);
+        let past = past.await;
         let mut past = past.map_err(|error| past_error(error, token))?;
         // If the permit is for one namespace, `permit_at` has checked that it is the same one.
         if permit.target().namespace.is_none() && !sees_all(permit) {
