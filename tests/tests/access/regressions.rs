@@ -3,7 +3,7 @@
 use postern_tests::Server;
 use postern_tests::http::Client;
 use postern_tests::objects::{collection, make, secret_path, secrets, version_of};
-use postern_tests::rights::{allow, merge, path, rule, set, user, with_key};
+use postern_tests::rights::{RBAC_GROUP, allow, merge, path, rbac, role, rule, set, user, with_key};
 use serde_json::{Value, json};
 
 use crate::access::scene::{code, make_secret, make_shared, to_user, visible};
@@ -209,6 +209,64 @@ async fn the_past_shows_only_what_its_caller_might_get_then_and_may_get_now() {
             assert!(!reply.text().contains("b25l"), "{query}: {}", reply.text());
         }
     }
+}
+
+/// The number of objects tells about those that the caller could not see then.
+#[tokio::test]
+async fn a_past_list_counts_no_objects_that_its_caller_could_not_see_then() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let ada = user(&admin, "ada").await;
+    make_shared(&admin, "a", json!([to_user("ada", &["get"])])).await;
+    for name in ["b", "c"] {
+        make_secret(&admin, name).await;
+    }
+    let then = version_of(&admin.get(&secrets("platform")).send().await.expect(200));
+    let reads = json!([rule(&["sharedsecrets"], &["get", "list"])]);
+    allow(&admin, "reads", Some("platform"), reads, "platform:user:ada").await;
+    let past = format!("resourceVersion={then}&resourceVersionMatch=Exact&limit=1");
+    let of = format!("{}?{past}&fieldSelector=metadata.name%5E%3D", secrets("platform"));
+    for (client, wanted) in [(&ada, Value::Null), (&admin, json!(2))] {
+        let page = client.get(&of).send().await.expect(200);
+        assert_eq!(page["items"][0]["metadata"]["name"], "a", "{page}");
+        assert_eq!(page["metadata"]["remainingItemCount"], wanted, "{page}");
+    }
+}
+
+/// An administrator of a project may write bindings with any subject, and could ask for a thousand names at a time.
+#[tokio::test]
+async fn a_review_tells_nothing_about_users_that_its_caller_may_not_get() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let ada = user(&admin, "ada").await;
+    user(&admin, "bob").await;
+    make(&admin, "projects", "web", json!({ "members": [{ "user": "ada", "role": "admin" }] })).await;
+    let reads = role("reads", &json!([rule(&["projectsecrets"], &["get"])]));
+    admin.post(&rbac(Some("p-web"), "role")).json(&reads).send().await.expect(201);
+    let subjects: Vec<Value> = ["bob", "eve"]
+        .iter()
+        .map(|name| json!({ "kind": "User", "name": name, "apiGroup": RBAC_GROUP }))
+        .collect();
+    let binding = json!({
+        "metadata": { "name": "reads" },
+        "roleRef": { "kind": "Role", "name": "reads", "apiGroup": RBAC_GROUP },
+        "subjects": subjects,
+    });
+    ada.post(&rbac(Some("p-web"), "rolebinding")).json(&binding).send().await.expect(201);
+    let (group, resource) = ("management.platform.sh", "projectsecrets");
+    let of_object = json!({ "verb": "get", "group": group, "resource": resource, "namespace": "p-web", "name": "x" });
+    let asked = json!({ "spec": of_object });
+    let kinds = async |client: &Client| {
+        let review = client.post(&collection("resourceaccessreviews")).json(&asked);
+        let review = review.send().await.expect(201);
+        let rows = review["status"]["subjects"].as_array().unwrap().clone();
+        let of = |name: &str| {
+            rows.iter().find(|row| row["name"] == name).map(|row| row["kind"].clone())
+        };
+        [of("bob"), of("eve")]
+    };
+    assert_eq!(kinds(&ada).await, [Some(json!("Subject")), Some(json!("Subject"))]);
+    assert_eq!(kinds(&admin).await, [Some(json!("User")), Some(json!("Subject"))]);
 }
 
 #[tokio::test]
