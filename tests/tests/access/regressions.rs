@@ -3,7 +3,9 @@
 use postern_tests::Server;
 use postern_tests::http::Client;
 use postern_tests::objects::{collection, make, secret_path, secrets, version_of};
-use postern_tests::rights::{RBAC_GROUP, allow, merge, path, rbac, role, rule, set, user, with_key};
+use postern_tests::rights::{
+    RBAC_GROUP, allow, merge, path, rbac, role, rule, set, user, with_key,
+};
 use serde_json::{Value, json};
 
 use crate::access::scene::{code, make_secret, make_shared, to_user, visible};
@@ -240,7 +242,8 @@ async fn a_review_tells_nothing_about_users_that_its_caller_may_not_get() {
     let admin = server.client();
     let ada = user(&admin, "ada").await;
     user(&admin, "bob").await;
-    make(&admin, "projects", "web", json!({ "members": [{ "user": "ada", "role": "admin" }] })).await;
+    make(&admin, "projects", "web", json!({ "members": [{ "user": "ada", "role": "admin" }] }))
+        .await;
     let reads = role("reads", &json!([rule(&["projectsecrets"], &["get"])]));
     admin.post(&rbac(Some("p-web"), "role")).json(&reads).send().await.expect(201);
     let subjects: Vec<Value> = ["bob", "eve"]
@@ -260,9 +263,8 @@ async fn a_review_tells_nothing_about_users_that_its_caller_may_not_get() {
         let review = client.post(&collection("resourceaccessreviews")).json(&asked);
         let review = review.send().await.expect(201);
         let rows = review["status"]["subjects"].as_array().unwrap().clone();
-        let of = |name: &str| {
-            rows.iter().find(|row| row["name"] == name).map(|row| row["kind"].clone())
-        };
+        let of =
+            |name: &str| rows.iter().find(|row| row["name"] == name).map(|row| row["kind"].clone());
         [of("bob"), of("eve")]
     };
     assert_eq!(kinds(&ada).await, [Some(json!("Subject")), Some(json!("Subject"))]);

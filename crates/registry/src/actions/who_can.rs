@@ -214,16 +214,15 @@ fn add(
         WhoCan::Owner { .. } => None,
         WhoCan::User(name) => Some(("User", name)),
         WhoCan::Team(name) | WhoCan::Members(name) => Some(("Team", name)),
-        WhoCan::Subject(BoundSubject::User(name)) => Some(match principals
-            .user_known_as(&name)
-            .filter(|_| !hidden.contains(&name))
-        {
-            Some(user) => ("User", user.to_owned()),
-            None => match name.strip_prefix(TEAM_PREFIX) {
-                Some(team) => ("Team", team.to_owned()),
-                None => ("Subject", name),
-            },
-        }),
+        WhoCan::Subject(BoundSubject::User(name)) => {
+            Some(match principals.user_known_as(&name).filter(|_| !hidden.contains(&name)) {
+                Some(user) => ("User", user.to_owned()),
+                None => match name.strip_prefix(TEAM_PREFIX) {
+                    Some(team) => ("Team", team.to_owned()),
+                    None => ("Subject", name),
+                },
+            })
+        }
         WhoCan::Subject(BoundSubject::Group(group)) => Some(named_group(group)),
         WhoCan::Subject(BoundSubject::Principal { group, uid }) => {
             let row = named_group(group);
