@@ -24,8 +24,6 @@ pub(crate) struct ListedKey {
     pub(crate) owner: Option<Owner>,
     /// Whether it is a session of the console or of the command line.
     pub(crate) is_session: bool,
-    /// Whether it is the code of a login link.
-    pub(crate) is_code: bool,
     /// Whether the key itself gives access now: it is enabled and not expired.
     pub(crate) is_alive: bool,
     /// When it ends, in seconds since 1970; `None` for never.
@@ -34,7 +32,7 @@ pub(crate) struct ListedKey {
     pub(crate) is_scoped: bool,
     /// The groups of its bearer, in addition to those of the owner.
     pub(crate) groups: Vec<String>,
-    /// The user that has had the value of the key, if the key belongs to another user or team.
+    /// The user or team that has had the value of the key, if it is not the owner.
     pub(crate) issued_to: Option<IssuedTo>,
     uid: String,
     /// The names of the WorkloadIdentity and of the Connector that made it, with which it ends.
@@ -44,11 +42,12 @@ pub(crate) struct ListedKey {
     tied_to: Vec<String>,
 }
 
-/// A user, by name and uid: a later user of this name is another one.
+/// A user or team that has had the value of a key, by uid: a later one of the same name is another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IssuedTo {
-    pub(crate) user: String,
     pub(crate) uid: String,
+    /// Whether the value is the code of a login link.
+    pub(crate) is_code: bool,
 }
 
 /// When a key ends, in seconds since 1970; `None` for never.
@@ -72,6 +71,8 @@ impl ListedKey {
         let end = end_of(object, &fields);
         let is_alive = !fields.spec.disabled && end.is_none_or(|end| end > now_unix_seconds);
         let maker = fields.status.maker.map(|maker| maker.uid);
+        let is_code = fields.status.session.as_ref().is_some_and(|session| session.login_code);
+        let issued_to = fields.status.issued_to.map(|to| IssuedTo { uid: to.uid, is_code });
         let parent = Some(fields.status.parent_uid).filter(|uid| !uid.is_empty());
         Some(Self {
             name: object.metadata.name.clone(),
@@ -80,12 +81,8 @@ impl ListedKey {
             is_alive,
             end_unix_seconds: end,
             is_scoped: fields.spec.scope.is_some(),
-            is_code: fields.status.session.is_some_and(|session| session.login_code),
             groups: fields.spec.groups,
-            issued_to: fields
-                .status
-                .issued_to
-                .map(|issuer| IssuedTo { user: issuer.user, uid: issuer.uid }),
+            issued_to,
             uid: object.metadata.uid.clone(),
             workload_identity: fields.status.workload.map(|workload| workload.identity),
             connector: fields.status.login.map(|login| login.connector),

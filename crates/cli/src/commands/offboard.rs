@@ -350,7 +350,8 @@ impl Offboard {
             row(if key.is_session { "session" } else { "accesskey" }, escape(&key.name), "stops")
         });
         let handed_out = plan.handed_out.iter().map(|key| {
-            let kind = if key.is_code { "login link" } else { "accesskey" };
+            let is_code = key.issued_to.as_ref().is_some_and(|issued| issued.is_code);
+            let kind = if is_code { "login link" } else { "accesskey" };
             let owner = key.owner.as_ref().map_or_else(String::new, owner_text);
             row(
                 kind,
