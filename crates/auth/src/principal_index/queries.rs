@@ -5,7 +5,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use postern_kinds::principal::{KeyFacts, KeyUse};
-use postern_kinds::{KeyState, ObservedKey, Owner, Principal};
+use postern_kinds::{KeyState, ObservedKey, Owner, Principal, Principals as _};
 use postern_meta::time::Timestamp;
 
 use super::PrincipalIndex;
@@ -18,6 +18,42 @@ use crate::policy::Policy;
 use crate::resolved_key::ResolvedKey;
 
 impl PrincipalIndex {
+    /// The names of the keys with an owner that no longer exists under the recorded uid. These keys
+    /// give no access. The owner may exist but be unknown here, if it cannot be read or its
+    /// deletion has begun.
+    pub fn keys_without_owner(&self) -> impl Iterator<Item = &str> {
+        let without_owner = |key: &KeyFacts| {
+            let principal = key.owner.as_ref().and_then(Owner::principal);
+            principal.is_some_and(|principal| self.uid(principal).as_ref() != Some(&key.owner_uid))
+        };
+        self.keys.iter().filter(move |(_, key)| without_owner(key)).map(|(name, _)| name.as_str())
+    }
+
+    /// The names of the keys with a maker or parent that no longer exists. These keys give no
+    /// access. The maker may exist but be unknown here, if it cannot be read or its deletion has
+    /// begun.
+    pub fn keys_without_maker(&self) -> impl Iterator<Item = &str> {
+        let is_without =
+            |key: &KeyFacts| key.tied_to().any(|uid| !self.key_of_uid.contains_key(uid));
+        self.keys.iter().filter(move |(_, key)| is_without(key)).map(|(name, _)| name.as_str())
+    }
+
+    /// The names of the codes of login links that an administrator made for a user who was disabled since, or is gone. They give
+    /// no access.
+    pub fn ended_codes(&self) -> impl Iterator<Item = &str> {
+        let ended = self.keys.iter().filter(|(_, key)| self.is_ended_code(key));
+        ended.map(|(name, _)| name.as_str())
+    }
+
+    pub(super) fn is_ended_code(&self, key: &KeyFacts) -> bool {
+        let Some(count) = key.owner_disabled_count else { return false };
+        let user = match &key.owner {
+            Some(Owner::User(user)) => self.users.get(user),
+            _ => None,
+        };
+        user.is_none_or(|user| user.disabled || user.disabled_count != count)
+    }
+
     /// The key of a name, as its bearer would be identified at a time, in seconds since 1970.
     ///
     /// # Errors

@@ -352,11 +352,11 @@ impl Offboard {
         let handed_out = plan.handed_out.iter().map(|key| {
             let is_code = key.issued_to.as_ref().is_some_and(|issued| issued.is_code);
             let kind = if is_code { "login link" } else { "accesskey" };
-            let owner = key.owner.as_ref().map_or_else(String::new, owner_text);
+            let of = key.owner.as_ref().map_or_else(String::new, owner_text);
             row(
                 kind,
                 escape(&key.name),
-                &format!("stays valid: the user has had it, it belongs to {owner}"),
+                &format!("stays valid: the user has had it, it belongs to {of}"),
             )
         });
         let teams =

@@ -247,15 +247,16 @@ impl Committer {
         };
         let applied = applier.handle.applied();
         let accepted = shared.with(|database| {
-            let kept = snapshot.take().filter(|kept| kept.applied == applied);
-            let Snapshot { view, .. } = snapshot.insert(match kept {
-                Some(kept) => kept,
-                None => {
-                    // Before the snapshot is opened: the snapshot then has all forgotten transactions.
-                    shared.pending.lock().forget(applied);
-                    Snapshot { applied, view: View::open(database)? }
-                }
-            });
+            if snapshot.as_ref().is_some_and(|kept| kept.applied != applied) {
+                *snapshot = None;
+            }
+            let Snapshot { view, .. } = if let Some(kept) = snapshot {
+                kept
+            } else {
+                // Before the snapshot is opened: the snapshot then has all forgotten transactions.
+                shared.pending.lock().forget(applied);
+                snapshot.insert(Snapshot { applied, view: View::open(database)? })
+            };
             let mut acceptance = Acceptance::new(&shared.pending, view);
             let mut results = Vec::with_capacity(group.len());
             for job in group {
