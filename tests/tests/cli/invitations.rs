@@ -78,7 +78,7 @@ async fn a_new_user_stores_and_shares_a_secret_after_the_login() {
     assert!(made.err.contains("in the namespace platform: to change that one"), "{}", made.err);
     let shared = ada.run(&["share", "secret/db", "--user", "bob"]).await;
     assert!(shared.err.contains("postern get secret db -n default"), "{}", shared.err);
-    // A later login moves nobody's commands to another namespace.
+    // A later login does not move the commands of a script to another namespace.
     admin.ok(&["delete", "rolebinding", "platform-user-default", "-n", "default"]).await;
     let said = ada.run_with(&login, key.trim().as_bytes()).await;
     assert!(said.err.contains("commands without -n use the namespace default\n"), "{said:?}");

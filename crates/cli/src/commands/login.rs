@@ -276,8 +276,7 @@ pub(crate) fn login_command(server: &ServerUrl, trust: &Trust) -> String {
 /// Reports the namespace of the context, and where the caller may create shared secrets.
 fn say_namespace(namespace: &str, secret_namespaces: &[String], process: &Process) {
     let is_allowed = kubeconfig::may_create_in(secret_namespaces, namespace);
-    let shown = escape(namespace);
-    let mut text = format!("commands without -n use the namespace {shown}");
+    let mut text = format!("commands without -n use the namespace {}", escape(namespace));
     if is_allowed {
         text.push_str(", in which you may create shared secrets");
     }

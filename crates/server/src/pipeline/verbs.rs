@@ -231,12 +231,12 @@ async fn for_writer(
     permit: &Permit,
     object: EncodedObject,
 ) -> Result<EncodedObject, ApiError> {
-    let is_protected = !permit.kind().info().read_protected.is_empty();
-    if is_protected && object.created().is_some() {
+    let registry = &server.registry;
+    if object.created().is_some() && !registry.may_read_written(permit, &object) {
         // The object is stored. If the cache is late, the response has no values.
-        let _ = server.registry.cache().wait_until_current().await;
+        let _ = registry.cache().wait_until_current().await;
     }
-    server.registry.for_writer(permit, object)
+    registry.for_writer(permit, object)
 }
 
 pub(super) async fn replace(

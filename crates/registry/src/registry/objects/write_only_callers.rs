@@ -20,18 +20,10 @@ impl Registry {
         permit: &Permit,
         object: EncodedObject,
     ) -> Result<EncodedObject, ApiError> {
+        if self.may_read_written(permit, &object) {
+            return Ok(object);
+        }
         let protected = permit.kind().info().read_protected;
-        if protected.is_empty() {
-            return Ok(object);
-        }
-        // A create names the object in its body, or has no name.
-        let may_read = match permit.name() {
-            "" => object.created().is_some_and(|created| self.may_read(permit, &created.name)),
-            name => self.may_read(permit, name),
-        };
-        if may_read {
-            return Ok(object);
-        }
         let mut written = decoded(&object)?;
         for path in protected {
             remove(&mut written.fields, path);
@@ -40,6 +32,16 @@ impl Registry {
         // They name fields, including the keys of `data`.
         written.metadata.managed_fields.clear();
         Ok(EncodedObject { json: Bytes::from(written.to_json_bytes()), cached: None, ..object })
+    }
+
+    /// Whether the caller may get all fields of the object that it has written, under the newest policy of the cache.
+    pub fn may_read_written(&self, permit: &Permit, object: &EncodedObject) -> bool {
+        // A create names the object in its body, or has no name.
+        permit.kind().info().read_protected.is_empty()
+            || match permit.name() {
+                "" => object.created().is_some_and(|created| self.may_read(permit, &created.name)),
+                name => self.may_read(permit, name),
+            }
     }
 
     /// Checks that the caller may get the object that it writes, for operations that compare or copy its values.
