@@ -485,6 +485,15 @@ export interface components {
             /** @description The name of the user at the identity provider. */
             username?: string;
         };
+        /** @description A user or team that has had the value of an access key of another owner. */
+        "sh.platform.management.v1.AccessKeyIssuer": {
+            /** @description The name of the team. */
+            team?: string;
+            /** @description The uid of the user or team. */
+            uid?: string;
+            /** @description The name of the user. */
+            user?: string;
+        };
         /** @description The login that made a key. */
         "sh.platform.management.v1.AccessKeyLogin": {
             /** @description The name of the Connector. The key ends with it. */
@@ -556,6 +565,11 @@ export interface components {
             idleSeconds?: number;
             /** @description Whether the key is the code of a login link: it can do nothing but begin the session. */
             loginCode?: boolean;
+            /**
+             * Format: int64
+             * @description How often the user had been disabled when an administrator made the code. The code is invalid after the next time.
+             */
+            ownerDisabledCount?: number;
             /** @description The `User-Agent` of the browser, at most 256 characters. */
             userAgent?: string;
         };
@@ -1350,6 +1364,11 @@ export interface components {
              *     end. Set by the server.
              */
             expirationTimestamp?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Time"];
+            /**
+             * @description The user or team to which the server returned the value of the key, or that set it, if that is not the owner: it created
+             *     the key or replaced its value. Set by the server.
+             */
+            issuedTo?: components["schemas"]["sh.platform.management.v1.AccessKeyIssuer"];
             /** @description When the key was used last, accurate to about a minute. Set by the server. */
             lastActivity?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Time"];
             /** @description Set for a key that a login through a Connector made. Set by the server, and never changed. */
@@ -2409,6 +2428,12 @@ export interface components {
         };
         /** @description The observed state of a user. */
         "sh.platform.management.v1.UserStatus": {
+            /**
+             * Format: int64
+             * @description How often the user was disabled. Login codes that an administrator made before the last time are invalid. Set by the
+             *     server.
+             */
+            disabledCount?: number;
             /** @description The groups of single sign-on, by connector. Set by the server at each login and refresh. */
             sso?: components["schemas"]["sh.platform.management.v1.UserSSOStatus"][];
         };
