@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use memchr::memmem;
 use parking_lot::Mutex;
-use postern_kinds::{Info, ValuesAt};
+use postern_kinds::{Info, ValuesAt, Verb};
 
 use super::readers::{NotedSecret, Reader, ReaderNotes, uid_of};
 use crate::cache::CachedObject;
@@ -142,7 +142,9 @@ impl Recipient {
             namespace: target.namespace.clone(),
             name: target.name.clone(),
         };
-        Self(info.notes_readers().then(|| Arc::new(caller())))
+        // The caller of a create has sent all values itself, and would be a reader of each of its secrets.
+        let is_create = target.verb == Verb::Create && target.action.is_none();
+        Self((info.notes_readers() && !is_create).then(|| Arc::new(caller())))
     }
 
     /// The values in a response with one object: that of the request, or one that has parts of it. `info` is of the kind of
@@ -155,8 +157,7 @@ impl Recipient {
             return SentValues::None;
         }
         if let Some(caller) = &self.0 {
-            let created = || object.created().map(|created| created.name.as_str());
-            let name = caller.name.as_deref().or_else(created).unwrap_or_default();
+            let name = caller.name.as_deref().unwrap_or_default();
             let key = storage_key::object(caller.info, caller.namespace.as_deref(), name);
             caller.note(&key, object.json());
         }
