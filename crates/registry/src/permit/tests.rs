@@ -56,8 +56,8 @@ const USES: &[(&str, usize, &str)] = &[
     ("registry/src/events.rs", 2, "Events of the server"),
     (
         "registry/src/operations/access_keys.rs",
-        4,
-        "expired access keys, and keys without an owner or maker",
+        5,
+        "expired access keys, keys without an owner or maker, and login links of disabled users",
     ),
     ("registry/src/operations/delete.rs", 1, "corrupt objects that the server creates again"),
     ("server/src/admin/reset_key.rs", 5, "the administrator of the machine"),
