@@ -44,7 +44,7 @@ const PEOPLE =
 const FORMS = /src\/(forms\/|components\/(ScopeEditor|ScopePreview|OwnerField|BulkDelete)\.|pages\/Tokens|lib\/(claims|examples|jwt|key-value))/;
 
 /** Small pages that are about no kind, and what lies over a page: together they are smaller than in files of their own. */
-const SMALL_PAGES = /src\/pages\/(Why|Sessions|Consent|Missing)|lib\/why/;
+const SMALL_PAGES = /src\/pages\/(Why|Consent|Missing)|lib\/why/;
 const OVERLAYS = /src\/(components\/(Palette|Help)|lib\/palette|texts-palette)/;
 
 /** A module is in the first group that names it. */

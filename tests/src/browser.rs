@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 use crate::{Firewall, Server, Setup, binary, python};
 
 /// How long a group of checks may take.
-const DEADLINE: Duration = Duration::from_mins(5);
+const DEADLINE: Duration = Duration::from_mins(15);
 
 /// The line that a script prints to ask for a restart of its server. The reply is the new origin.
 const RESTART: &str = "restart";

@@ -242,8 +242,8 @@ async fn a_review_tells_nothing_about_users_that_its_caller_may_not_get() {
     let admin = server.client();
     let ada = user(&admin, "ada").await;
     user(&admin, "bob").await;
-    make(&admin, "projects", "web", json!({ "members": [{ "user": "ada", "role": "admin" }] }))
-        .await;
+    let member = json!({ "kind": "User", "name": "ada", "clusterRole": "platform-project-admin" });
+    make(&admin, "projects", "web", json!({ "members": [member] })).await;
     let reads = role("reads", &json!([rule(&["projectsecrets"], &["get"])]));
     admin.post(&rbac(Some("p-web"), "role")).json(&reads).send().await.expect(201);
     let subjects: Vec<Value> = ["bob", "eve"]

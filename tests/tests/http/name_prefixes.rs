@@ -5,6 +5,7 @@ use postern_tests::http::Client;
 use postern_tests::objects::{GROUP, name_of, secret, secrets, version_of};
 use postern_tests::rights::{allow, rule, rule_on, user};
 use postern_tests::status::failure;
+use postern_tests::wait;
 use postern_tests::watching::Event;
 use serde_json::{Value, json};
 
@@ -134,9 +135,12 @@ async fn a_list_by_a_prefix_is_authorized_as_a_list() {
         let uri = record["requestURI"].as_str();
         uri.is_some_and(|uri| uri.contains(&escaped("metadata.name^=d")))
     };
-    let mut records = server.home().records();
-    records.retain(is_with_prefix);
-    assert!(records.len() >= 2, "the audit log has both lists");
+    let records = wait::until("both lists in the audit log", async || {
+        let mut records = server.home().records();
+        records.retain(is_with_prefix);
+        (records.len() >= 2).then_some(records)
+    })
+    .await;
     for record in &records {
         assert_eq!(record["verb"], "list");
         assert!(record["objectRef"].get("name").is_none(), "{record}");

@@ -72,50 +72,6 @@ async fn a_hidden_cluster_is_neither_found_nor_read_by_naming_it() {
     found.assert_none();
 }
 
-/// An admin of a project adds the users and teams that the admin may see. Others get one answer, whether they exist or not.
-#[tokio::test]
-async fn a_member_that_an_admin_of_the_project_cannot_see_is_not_found_by_adding_it() {
-    let server = Server::start().await;
-    let admin = server.client();
-    let ada = user(&admin, "ada").await;
-    for name in ["grace", "eve", "bob"] {
-        make(&admin, "users", name, json!({})).await;
-    }
-    make(&admin, "teams", "shop", json!({ "users": ["ada", "grace"] })).await;
-    make(&admin, "teams", "hidden", json!({ "users": ["eve"], "displayName": "canary" })).await;
-    let of_ada = json!({ "kind": "User", "name": "ada", "clusterRole": "platform-project-admin" });
-    let of_bob = json!({ "kind": "User", "name": "bob" });
-    make(&admin, "projects", "web", json!({ "members": [of_ada, of_bob] })).await;
-    let web = path("projects", "web");
-    let add = async |kind: &str, name: &str| {
-        let members = json!([of_ada, of_bob, { "kind": kind, "name": name }]);
-        let reply = merge(&ada, &web, json!({ "spec": { "members": members } })).await;
-        (reply.status, reply.text().replace(name, "NAME"))
-    };
-    let mut found = Findings::new();
-    for (kind, there, missing) in [("User", "eve", "absent"), ("Team", "hidden", "absent")] {
-        let (unseen, absent) = (add(kind, there).await, add(kind, missing).await);
-        found.check(
-            unseen == absent && unseen.0 == 403,
-            format!("{kind}: {unseen:?} and {absent:?}"),
-        );
-    }
-    for (kind, name) in [("User", "grace"), ("Team", "shop")] {
-        let (code, text) = add(kind, name).await;
-        found.check(code == 200, format!("{kind} {name}: {code} {text}"));
-    }
-    // A member that the administrator has added can get another role.
-    let viewer = json!({ "kind": "User", "name": "bob", "clusterRole": "platform-project-viewer" });
-    let members = json!({ "spec": { "members": [of_ada, viewer] } });
-    found.check_code(&merge(&ada, &web, members).await, &[200], "another role of bob");
-    // With the right to see the user, the admin of the project needs no more.
-    let rules = json!([rule_on("users", &["eve"], &["get"])]);
-    allow(&admin, "sees", None, rules, "platform:user:ada").await;
-    let (code, text) = add("User", "eve").await;
-    found.check(code == 200, format!("a user that ada may get: {code} {text}"));
-    found.assert_none();
-}
-
 #[tokio::test]
 async fn a_space_does_not_name_the_secret_of_its_cluster() {
     let server = Server::start().await;

@@ -455,17 +455,6 @@ impl Kind for Project {
             let of_admins = Right::on_members("bind", project, &namespace);
             if old.is_some() { by_bind.or(of_admins) } else { by_bind }
         });
-        // An admin of the project that cannot see a user or team does not learn whether it exists.
-        let had = write.old_spec().map_or(&[][..], |old| &old.members);
-        let is_member = |one: &Principal<'_>| had.iter().any(|had| had.principal() == Some(*one));
-        let unnamed = added.iter().filter_map(|member| member.principal());
-        let unnamed = unnamed.filter(|one| old.is_some() && !is_member(one) && !ctx.may_name(*one));
-        let seen = unnamed.map(|principal| {
-            let (kind, whom) = (principal.kind(), principal.described());
-            RequiredRight::from(principal.right("get")).or(principal.right("bind")).because(
-                format!("the member {whom} requires a common team, or the verb get or bind on this {kind}"),
-            )
-        });
         let forges = ctx.changes_managers;
         let whole = old.filter(|old| forges || changes_more_than_members(new, old)).map(|_| {
             let right =
@@ -478,7 +467,6 @@ impl Kind for Project {
         });
         let clusters = new_clusters(write.spec(), write.old_spec());
         let clusters = clusters.into_iter().map(right_to_name_cluster);
-        let bind = bind.chain(seen);
         to_all.into_iter().chain(bind).chain(roles).chain(whole).chain(clusters).collect()
     }
 

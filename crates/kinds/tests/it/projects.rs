@@ -213,12 +213,8 @@ fn members_must_be_bound() {
     let other = of(json!([member("bob", "view"), member("ada", "view")]));
     let none = of(json!([]));
     for (old, new, rights) in [
-        (&none, &bob, vec!["bind users/bob", "get users/bob"]),
-        (
-            &none,
-            &both,
-            vec!["bind users/bob", "bind teams/blue", "get teams/blue", "get users/bob"],
-        ),
+        (&none, &bob, vec!["bind users/bob"]),
+        (&none, &both, vec!["bind users/bob", "bind teams/blue"]),
         (&both, &viewer, vec!["bind users/bob"]),
         (&both, &none, vec![]),
         (&viewer, &viewer, vec![]),

@@ -60,15 +60,6 @@ struct Retry {
 struct Open {
     wal: Wal,
     applier: Running,
-    /// The database as the last group saw it.
-    snapshot: Option<Snapshot>,
-}
-
-/// A snapshot of the database, which groups share until the applier has written more.
-struct Snapshot {
-    /// A revision that it has.
-    applied: u64,
-    view: View,
 }
 
 /// A group that was accepted.
@@ -126,7 +117,7 @@ impl Committer {
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
         let applier = applier::spawn(shared, queue, begin)?;
         self.shared.set_applier(Some(applier.handle.clone()));
-        self.open = Some(Open { wal, applier, snapshot: None });
+        self.open = Some(Open { wal, applier });
         Ok(())
     }
 
@@ -201,10 +192,6 @@ impl Committer {
             self.commit(group);
         }
         let Some(task) = task else { return };
-        if let Some(open) = &mut self.open {
-            // Maintenance uses the pages again that only the snapshot keeps.
-            open.snapshot = None;
-        }
         if let Task::Recover { now } = task.task {
             self.recover(now);
         }
@@ -235,29 +222,20 @@ impl Committer {
     }
 
     /// Runs the gate, and accepts or refuses each transaction of a group. Nothing is durable yet.
-    fn accept(&mut self, group: &[Job]) -> std::result::Result<Outcome, WriteError> {
+    fn accept(&self, group: &[Job]) -> std::result::Result<Outcome, WriteError> {
         let not_attempted = |error| WriteError { error, commit_attempted: false };
         self.check_room().map_err(not_attempted)?;
         if let Some(gate) = self.shared.gate.get() {
             gate().map_err(Error::Gated).map_err(not_attempted)?;
         }
-        let Self { shared, open, .. } = self;
-        let Some(Open { applier, snapshot, .. }) = open else {
-            return Err(not_attempted(shared.why_closed()));
-        };
-        let applied = applier.handle.applied();
-        let accepted = shared.with(|database| {
-            if snapshot.as_ref().is_some_and(|kept| kept.applied != applied) {
-                *snapshot = None;
-            }
-            let Snapshot { view, .. } = if let Some(kept) = snapshot {
-                kept
-            } else {
-                // Before the snapshot is opened: the snapshot then has all forgotten transactions.
-                shared.pending.lock().forget(applied);
-                snapshot.insert(Snapshot { applied, view: View::open(database)? })
-            };
-            let mut acceptance = Acceptance::new(&shared.pending, view);
+        if let Some(Open { applier, .. }) = &self.open {
+            // Before the snapshot is opened: the snapshot then has all forgotten transactions.
+            let applied = applier.handle.applied();
+            self.shared.pending.lock().forget(applied);
+        }
+        let accepted = self.shared.with(|database| {
+            let view = View::open(database)?;
+            let mut acceptance = Acceptance::new(&self.shared.pending, &view);
             let mut results = Vec::with_capacity(group.len());
             for job in group {
                 if let Task::Commit(txn) = &job.task {
@@ -294,7 +272,7 @@ impl Committer {
             return Ok(results);
         }
         let not_attempted = |error| WriteError { error, commit_attempted: false };
-        let Open { wal, applier, .. } =
+        let Open { wal, applier } =
             self.open.as_mut().ok_or_else(Error::closed).map_err(not_attempted)?;
         if append(wal, &applier.handle, &wal_group::encode(&txns))? {
             self.shared.pending.lock().extend(revision, rows);
@@ -319,7 +297,8 @@ impl Committer {
         if let Some(Open { applier, .. }) = &self.open {
             applier.handle.send(Work::Perform(job));
         } else {
-            reply(job, Err(self.shared.why_closed()));
+            let error = self.shared.with(|_| Ok(())).err().unwrap_or_else(Error::closed);
+            reply(job, Err(error));
         }
     }
 

@@ -71,11 +71,6 @@ impl Shared {
         }
     }
 
-    /// The error of an operation that needs the database, while that is not open.
-    pub(super) fn why_closed(&self) -> Error {
-        self.with(|_| Ok(())).err().unwrap_or_else(Error::closed)
-    }
-
     /// Sets the thread that writes to the database.
     pub(super) fn set_applier(&self, applier: Option<Handle>) {
         *self.applier.write() = applier;
