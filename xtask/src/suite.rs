@@ -22,7 +22,12 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     let tools = steps.take("fetch what the tests need", || fetch_what_is_needed(root, all))?;
     steps.take("build the web console", || {
         console::build(root)?;
-        console::check(root)
+        let changed = if quick { changed_files(root)? } else { None };
+        let is_console = |file: &PathBuf| file.starts_with(root.join("console"));
+        if changed.is_none_or(|files| files.iter().any(is_console)) {
+            console::check(root)?;
+        }
+        Ok(())
     })?;
     steps.take("formatting", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     steps.take("lints", || {
@@ -241,17 +246,22 @@ fn tests(
     shell::run_watching(&mut command, false, |line| counts.read(line))
 }
 
-/// The filter of nextest for the tests that a change can reach. These are the tests of the packages with changed files, of
-/// the packages that depend on them, and the black-box tests. A file is changed if it differs from the commit before the
-/// last one. `None` means all: after a change of other files, such as `Cargo.lock`, and in a clone without that commit.
-fn affected(root: &Path) -> Result<Option<String>> {
-    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root).no_deps().exec()?;
+/// The files that differ from the commit before the last one; `None` in a clone without that commit.
+fn changed_files(root: &Path) -> Result<Option<Vec<PathBuf>>> {
     let git = |words: &[&str]| shell::output_of(Command::new("git").args(words).current_dir(root));
     let Ok(changed) = git(&["diff", "--name-only", "HEAD~1"]) else { return Ok(None) };
     let new = git(&["ls-files", "--others", "--exclude-standard"])?;
+    Ok(Some(changed.lines().chain(new.lines()).map(|file| root.join(file)).collect()))
+}
+
+/// The filter of nextest for the tests that a change can reach. These are the tests of the packages with changed files, of
+/// the packages that depend on them, and the black-box tests. `None` means all: after a change of other files, such as
+/// `Cargo.lock`, and in a clone without that commit.
+fn affected(root: &Path) -> Result<Option<String>> {
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root).no_deps().exec()?;
+    let Some(changed) = changed_files(root)? else { return Ok(None) };
     let mut packages = BTreeSet::new();
-    for file in changed.lines().chain(new.lines()) {
-        let path = root.join(file);
+    for path in changed {
         if path.extension().is_some_and(|extension| extension == "md") {
             continue;
         }
