@@ -47,6 +47,11 @@ it('sets and removes one field', () => {
 });
 
 describe('readYaml', () => {
+  it('reads a uid that begins with digits as a text', () => {
+    expect(readYaml('uid: 76485820-6491-4cab-9d91-2472658339a4\n')).toEqual({ uid: '76485820-6491-4cab-9d91-2472658339a4' });
+    expect(() => readYaml('a: 2026-11-30\n')).toThrow('without quotes');
+  });
+
   it('reads what the server writes', () => {
     const text = `apiVersion: management.platform.sh/v1
 kind: SharedSecret

@@ -10,6 +10,8 @@ interface Line {
 /** Plain words that mean other things to other readers. */
 const AMBIGUOUS = /^(y|n|yes|no|on|off|true|false|null|nan|\.inf|[-+]\.inf|\.nan)$/i;
 const NUMBER_LIKE = /^[-+.]?\d/;
+/** A uid, which may begin with digits. No YAML reads it as a number or a time. */
+const UID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 /** What follows a backslash in double quotes, and what it means. */
 const ESCAPES: Record<string, string> = {
@@ -171,7 +173,7 @@ function plain(line: Line, text: string): unknown {
   if (AMBIGUOUS.test(text)) throw fault(line, `${text} without quotes`);
   if (/^-?\d+(\.\d+)?$/.test(text)) return number(line, text);
   // A version such as 1.2.3 is a text for every reader; a date or 1e3 is not.
-  if (NUMBER_LIKE.test(text) && !/^\d+\.\d+\.\d+[\w.-]*$/.test(text) && !/^\d*[a-z][a-z0-9-]*$/i.test(text)) throw fault(line, `${text} without quotes`);
+  if (NUMBER_LIKE.test(text) && !UID.test(text) && !/^\d+\.\d+\.\d+[\w.-]*$/.test(text) && !/^\d*[a-z][a-z0-9-]*$/i.test(text)) throw fault(line, `${text} without quotes`);
   if (/^\d+e\d+$|^0[xob]/i.test(text)) throw fault(line, `${text} without quotes`);
   return text;
 }
