@@ -210,8 +210,8 @@ impl Kind for User {
         ..Parts::DEFAULT
     };
 
-    /// Only the server writes the status, and counts each time that the user is disabled. A user that loses an identity keeps no groups that the
-    /// identity may have brought: the next refresh brings those of the other identities again.
+    /// Only the server writes the status. It counts each time that the user is disabled. A user that loses an identity keeps no
+    /// groups that the identity may have brought: the next refresh brings those of the other identities again.
     fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
         if !ctx.is_server() {
             new.fields.status = old.map(|old| old.fields.status.clone()).unwrap_or_default();
