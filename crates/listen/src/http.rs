@@ -1,11 +1,17 @@
 //! The limits and timeouts of HTTP on a connection.
 
-use std::time::Duration;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant as StdInstant};
 
+use hyper::rt::{Sleep, Timer};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioTimer;
+use tokio::time::Instant;
 
-/// The timeout for the head of a request over HTTP/1.1, including idle time.
+/// The timeout for the head of a request over HTTP/1.1, including idle time. It ends with the next check of the connection
+/// by [`UnauthenticatedLimit::closed`](crate::UnauthenticatedLimit::closed).
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often HTTP/2 clients get a PING, and how long they have to respond.
@@ -33,12 +39,44 @@ pub struct Http2Limits {
     pub send_buffer_bytes: usize,
 }
 
-/// HTTP/1.1 with heads of at most `max_head_bytes`.
+/// HTTP/1.1 with heads of at most `max_head_bytes`. The task of the connection must also poll
+/// [`UnauthenticatedLimit::closed`](crate::UnauthenticatedLimit::closed), which wakes it for the deadline of a head.
 pub fn http1_builder(max_head_bytes: usize) -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(max_head_bytes);
+    builder.timer(HeadTimer).header_read_timeout(HEAD_TIMEOUT).max_buf_size(max_head_bytes);
     builder
 }
+
+/// The timer for the heads of requests. hyper begins a sleep for each request, and a timer of tokio for each would take a
+/// lock that all connections share.
+struct HeadTimer;
+
+/// A sleep that wakes no task: it ends at the first poll after its deadline.
+struct HeadSleep(StdInstant);
+
+impl Timer for HeadTimer {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
+        self.sleep_until(self.now() + duration)
+    }
+
+    fn sleep_until(&self, deadline: StdInstant) -> Pin<Box<dyn Sleep>> {
+        Box::pin(HeadSleep(deadline))
+    }
+
+    fn now(&self) -> StdInstant {
+        Instant::now().into_std()
+    }
+}
+
+impl Future for HeadSleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if HeadTimer.now() >= self.0 { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Sleep for HeadSleep {}
 
 /// HTTP/2 with these limits. `executor` runs the streams.
 pub fn http2_builder<E>(executor: E, limits: Http2Limits) -> http2::Builder<E> {
@@ -58,14 +96,51 @@ pub fn http2_builder<E>(executor: E, limits: Http2Limits) -> http2::Builder<E> {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::net::IpAddr;
+    use std::sync::Arc;
 
     use hyper::Response;
     use hyper::service::service_fn;
     use hyper_util::rt::{TokioExecutor, TokioIo};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
-    use tokio::time::Instant;
 
     use super::*;
+    use crate::peer::Peer;
+    use crate::unauthenticated::{CHECK_INTERVAL, UnauthenticatedLimit};
+
+    /// Also a head that arrives in small parts, and an idle connection.
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_is_not_complete_in_time_ends_the_connection() {
+        for sent in ["", "GET / HTTP/1.1\r\nHost: "] {
+            let (mut client, io) = duplex(1024);
+            let peer = Arc::new(Peer::new(IpAddr::from([127, 0, 0, 1])));
+            peer.set_authenticated("ada", false);
+            let limit = UnauthenticatedLimit::new(peer);
+            let service = service_fn(async |_| Ok::<_, Infallible>(Response::new(String::new())));
+            let serving =
+                http1_builder(HTTP1_BUFFER_BYTES).serve_connection(TokioIo::new(io), service);
+            let start = Instant::now();
+            let served = async {
+                tokio::select! {
+                    ended = serving => ended,
+                    why = limit.closed(|| false, || None) => panic!("{why}"),
+                }
+            };
+            let slow = async {
+                client.write_all(sent.as_bytes()).await.unwrap();
+                while !sent.is_empty() && client.write_all(b"x").await.is_ok() {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            };
+            let ended = tokio::select! {
+                ended = served => ended,
+                () = async { slow.await; std::future::pending().await } => unreachable!(),
+            };
+            let took = start.elapsed();
+            assert!(took >= HEAD_TIMEOUT && took <= HEAD_TIMEOUT + CHECK_INTERVAL, "{took:?}");
+            assert!(ended.is_err_and(|error| error.is_timeout()));
+        }
+    }
 
     /// Load balancers close connections on which nothing is sent for 50 to 60 seconds.
     #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use crate::peer::Peer;
 const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often a connection checks whether it must end.
-const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The limit of an unauthenticated connection. Only an idle connection is closed: a request that has begun is answered,
 /// within the deadlines of its head, its body and its response. Then the connection announces its end.

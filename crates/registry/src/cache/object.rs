@@ -96,11 +96,14 @@ const KEPT_CELLS_BYTES: usize = 512;
 /// The largest object that keeps a decoded part of it, in bytes.
 const KEPT_PART_BYTES: usize = 16 * 1024;
 
-/// Whether an object has the value of a secret. It is searched for on first use, once for all responses.
+/// Whether an object has the value of a secret, and which secret it is. Each is searched for on first use, once for all
+/// responses.
 #[derive(Clone, Default)]
 pub(crate) struct FoundValues {
     pub(crate) in_metadata: OnceLock<bool>,
     pub(crate) in_all_parts: OnceLock<bool>,
+    /// The uid; `None` if it has none.
+    pub(crate) uid: OnceLock<Option<Box<str>>>,
 }
 
 /// An object as it was after one change.

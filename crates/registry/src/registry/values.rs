@@ -114,15 +114,22 @@ impl NotedItems {
     /// Notes the reader of the next item, if it has values.
     pub fn note(&self, object: &CachedObject) {
         if object_has_values(self.info, object, self.parts) {
-            self.caller.note(object.key(), &object.json());
+            self.caller.note_cached(object);
         }
     }
 }
 
 impl NotedCaller {
-    /// Notes the caller as a reader of the secret with this storage key and JSON.
-    fn note(&self, key: &str, json: &[u8]) {
-        let Some(uid) = uid_of(json) else { return };
+    /// Notes the caller as a reader of a secret in the cache.
+    fn note_cached(&self, object: &CachedObject) {
+        let uid = &object.found_values().uid;
+        let uid = uid.get_or_init(|| uid_of(&object.json()).map(Box::from));
+        self.note(object.key(), uid.as_deref());
+    }
+
+    /// Notes the caller as a reader of the secret with this storage key and uid.
+    fn note(&self, key: &str, uid: Option<&str>) {
+        let Some(uid) = uid else { return };
         let reader = Reader::of_request(&self.credential);
         let now = self.source.now().unix_seconds();
         let owner = &self.credential.bearer().name;
@@ -159,7 +166,7 @@ impl Recipient {
         if let Some(caller) = &self.0 {
             let name = caller.name.as_deref().unwrap_or_default();
             let key = storage_key::object(caller.info, caller.namespace.as_deref(), name);
-            caller.note(&key, object.json());
+            caller.note(&key, uid_of(object.json()));
         }
         SentValues::OfObject
     }
@@ -169,7 +176,7 @@ impl Recipient {
             return SentValues::None;
         }
         if let Some(caller) = &self.0 {
-            caller.note(object.key(), &object.json());
+            caller.note_cached(object);
         }
         SentValues::OfObject
     }
@@ -218,7 +225,7 @@ impl Recipient {
             {
                 names.lock().add(object);
                 if let Some(caller) = &self.0 {
-                    caller.note(object.key(), &object.json());
+                    caller.note_cached(object);
                 }
             }
         }

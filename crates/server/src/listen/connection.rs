@@ -198,14 +198,17 @@ impl Connection {
                 }
                 let mut reply = connection.http1_reply(request, lingers).await;
                 *opened.lock() = reply.response.extensions_mut().remove::<LongHeads>();
-                let transfer = Transfer::new(connection.outgoing.clone());
+                let outgoing = &connection.outgoing;
                 let Some(socket) = reply.response.body_mut().take_socket() else {
-                    return Ok::<_, Infallible>(sending(reply, transfer));
+                    let Reply { response, guard } = reply;
+                    let sending = |body| Sending::over_http1(body, guard, outgoing);
+                    return Ok::<_, Infallible>(response.map(sending));
                 };
                 if socket.may_stall() {
                     connection.client.peer.set_stall_timeout(Duration::MAX);
                 }
                 *switched.lock() = Some((socket, reply.guard));
+                let transfer = Transfer::new(outgoing.clone());
                 Ok(reply.response.map(|body| Sending::unguarded(body, transfer)))
             }
         });
@@ -309,7 +312,8 @@ impl Connection {
         {
             transfer.release_unauthenticated_permits();
         }
-        Ok(sending(reply, transfer))
+        let Reply { response, guard } = reply;
+        Ok(response.map(|body| Sending::guarded(body, guard, transfer)))
     }
 
     /// Lets the client of a target's response read nothing for long, also after an upgrade. Responses of the server
@@ -363,11 +367,6 @@ impl UnauthenticatedStreams {
         let all = self.all.clone().try_acquire_owned().ok()?;
         Some(vec![own, all])
     }
-}
-
-fn sending(reply: Reply, transfer: Arc<Transfer>) -> Response<Sending> {
-    let Reply { response, guard } = reply;
-    response.map(|body| Sending::new(body, guard, transfer))
 }
 
 /// Runs each stream of an HTTP/2 connection as a separate task.

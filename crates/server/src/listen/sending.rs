@@ -66,7 +66,16 @@ pub(super) struct Transfer {
 }
 
 /// A response that is being sent.
-pub(super) struct Sending {
+pub(super) enum Sending {
+    /// At most 16 KiB of a response over HTTP/1.1, which its connection takes at once. The connection also ends if its client
+    /// does not read them.
+    Small(Option<Bytes>),
+    /// Any other response.
+    Chunked(Chunked),
+}
+
+/// A response that is sent in chunks.
+pub(super) struct Chunked {
     body: Body,
     rest: Option<Bytes>,
     /// The charge for bytes that only this response has. `rest` is the unsent part of them.
@@ -284,20 +293,44 @@ impl Drop for Chunk {
 }
 
 impl Sending {
-    pub(super) fn new(body: Body, guard: ResponseGuard, transfer: Arc<Transfer>) -> Self {
+    /// A response over HTTP/1.1. A small one needs no guard any more: its bytes are not counted.
+    pub(super) fn over_http1(body: Body, guard: ResponseGuard, outgoing: &Arc<Outgoing>) -> Self {
+        match body {
+            // A connection without a valid key may be closed, but not while it sends a response.
+            Body::Whole(bytes)
+                if guard.is_authenticated()
+                    && bytes.as_ref().is_none_or(|bytes| bytes.len() <= SMALL_BODY_BYTES) =>
+            {
+                Self::Small(bytes.filter(|bytes| !bytes.is_empty()))
+            }
+            body => Self::guarded(body, guard, Transfer::new(outgoing.clone())),
+        }
+    }
+
+    /// A response whose chunks count for a transfer.
+    pub(super) fn guarded(body: Body, guard: ResponseGuard, transfer: Arc<Transfer>) -> Self {
         if matches!(body, Body::Proxied(_)) {
             transfer.set_patient();
         }
         // It cannot be set already, because a transfer has one response.
         let _ = transfer.guard.set(guard);
-        Self { body, rest: None, own: None, started: None, transfer, failed: None }
+        Self::unguarded(body, transfer)
     }
 
     /// A response without bytes. The caller keeps its guard, because the connection is upgraded to another protocol.
     pub(super) fn unguarded(body: Body, transfer: Arc<Transfer>) -> Self {
-        Self { body, rest: None, own: None, started: None, transfer, failed: None }
+        Self::Chunked(Chunked {
+            body,
+            rest: None,
+            own: None,
+            started: None,
+            transfer,
+            failed: None,
+        })
     }
+}
 
+impl Chunked {
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Aborted>>> {
         let bytes = match self.rest.take() {
             Some(rest) => Poll::Ready(Some(Ok(rest))),
@@ -344,16 +377,8 @@ impl Sending {
         let charge = self.transfer.guard.get().and_then(|guard| guard.charge(bytes));
         charge.map(Arc::new).ok_or(Aborted::NoRoom)
     }
-}
 
-impl http_body::Body for Sending {
-    type Data = Bytes;
-    type Error = Aborted;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         if self.transfer.is_full() {
             self.transfer.producer.register(cx.waker());
             if self.transfer.is_full() {
@@ -389,13 +414,36 @@ impl http_body::Body for Sending {
         }
         Poll::Ready(self.failed.take().map(Err))
     }
+}
+
+impl http_body::Body for Sending {
+    type Data = Bytes;
+    type Error = Aborted;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+        match &mut *self {
+            Self::Small(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Chunked(chunked) => chunked.poll_frame(cx),
+        }
+    }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_none() && self.body.is_end_stream()
+        match self {
+            Self::Small(bytes) => bytes.is_none(),
+            Self::Chunked(Chunked { body, rest, .. }) => rest.is_none() && body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        // The hint is requested before the first chunk.
-        self.body.size_hint()
+        match self {
+            Self::Small(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            // The hint is requested before the first chunk.
+            Self::Chunked(chunked) => chunked.body.size_hint(),
+        }
     }
 }
