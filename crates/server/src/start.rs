@@ -702,6 +702,8 @@ async fn watch_queue(flow: Arc<Flow>) {
 
 #[cfg(test)]
 mod answer_order;
+#[cfg(test)]
+mod kept_connection;
 
 #[cfg(test)]
 mod tests {
