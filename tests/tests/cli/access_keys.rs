@@ -1,7 +1,9 @@
 //! Access keys: creating, handing over, disabling, rotating and deleting them.
 
 use postern_tests::cli::CliUser;
+use postern_tests::objects::make;
 use postern_tests::{Home, Server, Setup};
+use serde_json::json;
 
 use crate::cli::{admin, authority, url};
 
@@ -121,6 +123,19 @@ async fn a_successor_works_next_to_the_old_key_which_then_ends() {
     assert!(said.contains("disabled") && said.contains("nothing was changed"), "{said}");
     let said = admin.fails(1, &["rotate", "accesskey", "ck", "--overlap", "1h"]).await;
     assert!(said.contains("not found"), "{said}");
+}
+
+#[tokio::test]
+async fn a_successor_is_not_created_if_the_old_key_cannot_end_as_asked() {
+    let server = Setup::on(&Home::new()).argument("--access-key-max-ttl=30d").start().await;
+    let admin = admin(&server);
+    let idle = json!({ "ttl": 86_400, "ttlAfterLastActivity": true });
+    make(&server.client(), "ownedaccesskeys", "idle", idle).await;
+    let said = admin.fails(1, &["rotate", "accesskey", "idle", "--overlap", "40d"]).await;
+    assert!(said.contains("--overlap") && said.contains("nothing was changed"), "{said}");
+    let keys = admin.ok(&["get", "accesskeys", "-o", "name"]).await;
+    assert!(!keys.contains("idle-"), "{keys}");
+    admin.ok(&["rotate", "accesskey", "idle", "--overlap", "10d"]).await;
 }
 
 #[tokio::test]

@@ -115,6 +115,11 @@ async fn a_user_is_added_to_teams_and_invited_again() {
         assert!(refused.err.contains(wanted), "{words:?}: {}", refused.err);
         assert_eq!(refused.text(), "", "{words:?}");
     }
+    let ends =
+        admin.ok(&["create", "accesskey", "ends", "--user", "admin", "--expires", "1h"]).await;
+    let ends = admin.clone().with("POSTERN_ACCESS_KEY", ends.trim_end());
+    let refused = ends.fails(1, &["create", "user", "carl", "--invite"]).await;
+    assert!(refused.contains("nothing was done"), "{refused}");
     // A caller that may create users, and nothing else.
     let role = admin.file(
         "hr.yaml",

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use clap::Args;
-use postern_client::{Collection, Settings, decode_fields};
+use postern_client::{Collection, Error, Settings, decode_fields};
 use postern_kinds::SecretText;
 use postern_kinds::console_login_code::{ConsoleLoginCode, Spec};
 use postern_kinds::user::User;
-use postern_meta::object::ObjectMeta;
+use postern_meta::object::{Object, ObjectMeta};
 
 use super::console::login_link;
 use super::login::login_command;
@@ -27,6 +27,9 @@ pub(crate) struct Validity {
     #[arg(long, value_name = "DURATION", value_parser = validity)]
     valid_for: Option<i64>,
 }
+
+/// The fields of the request, and the flags that set them.
+const FLAGS: [(&str, &str); 1] = [("spec.ttl", "--valid-for")];
 
 /// The longest validity of a link, in seconds.
 const VALID_MAX_SECONDS: i64 = 72 * 60 * 60;
@@ -70,6 +73,31 @@ impl Validity {
         self.valid_for.is_some()
     }
 
+    /// Checks that the server makes login links for this caller, before the user exists.
+    pub(crate) async fn check(&self, session: &mut Session, user: &str) -> Result<(), CliError> {
+        match self.make_code(session, user, true).await? {
+            Ok(_) => Ok(()),
+            Err(error) if error.status().is_some_and(|status| status.code == 404) => Ok(()),
+            Err(error) => {
+                let explained = session.explain_by_flags(&error, &FLAGS);
+                Err(explained.hint("nothing was done: without --invite, the user can be created"))
+            }
+        }
+    }
+
+    /// Has the server make a code, or only check whether it would.
+    async fn make_code(
+        &self,
+        session: &mut Session,
+        user: &str,
+        dry_run: bool,
+    ) -> Result<Result<Object, Error>, CliError> {
+        let users = Collection::of::<User>(None);
+        let spec = Spec { ttl: self.valid_for.unwrap_or_default() };
+        let body = new_object::<ConsoleLoginCode>(ObjectMeta::default(), spec)?;
+        Ok(session.client.act(users, user, "logincode", &body, dry_run).await)
+    }
+
     /// Makes a login link for a user, and prints only the link on the standard output.
     pub(crate) async fn invite(
         &self,
@@ -77,12 +105,8 @@ impl Validity {
         user: &str,
         process: &Process,
     ) -> Result<(), CliError> {
-        let users = Collection::of::<User>(None);
-        let spec = Spec { ttl: self.valid_for.unwrap_or_default() };
-        let body = new_object::<ConsoleLoginCode>(ObjectMeta::default(), spec)?;
-        let made = session.client.act(users, user, "logincode", &body, false).await;
-        let flags = [("spec.ttl", "--valid-for")];
-        let made = made.map_err(|error| session.explain_by_flags(&error, &flags))?;
+        let made = self.make_code(session, user, false).await?;
+        let made = made.map_err(|error| session.explain_by_flags(&error, &FLAGS))?;
         let made =
             decode_fields::<ConsoleLoginCode>(&made).map_err(|error| session.explain(&error))?;
         let link = login_link(session, &made.status.code);

@@ -112,6 +112,9 @@ impl CreateUser {
             return Err(CliError::new("--invite: you may not make login links for this user")
                 .hint("nothing was done; it needs the verb createkey on users"));
         }
+        if self.invite {
+            self.validity.check(&mut session, &name).await?;
+        }
         let mut roles = Vec::new();
         for role in &self.roles {
             roles.push(role.find(&mut session, &Location::Everywhere).await?);

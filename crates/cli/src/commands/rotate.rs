@@ -149,7 +149,7 @@ impl Rotate {
                 .hint("`postern create accesskey` makes a new key"));
         }
         let new = successor_of(&old.metadata, &fields, self.new_name.as_deref())?;
-        check_last_way_in(session, old, &new, overlap, self.force, process).await?;
+        check_end_of_old(session, old, &new, overlap, self.force, process).await?;
         let successor = create(session, &new).await?;
         process.print_value(&successor.key).map_err(|error| value_lost(error, &successor.name))?;
         let new_name = escape(&successor.name);
@@ -178,9 +178,9 @@ impl Rotate {
     }
 }
 
-/// Checks that an access key with every permission is left after the end of the old key. The server says which successor it
-/// would create: its lifetime can be shorter.
-async fn check_last_way_in(
+/// Checks that the old key can get its end, and that an access key with every permission is left after it. The server says
+/// which successor it would create: its lifetime can be shorter.
+async fn check_end_of_old(
     session: &mut Session,
     mut old: Object,
     new: &Object,
@@ -190,8 +190,14 @@ async fn check_last_way_in(
 ) -> Result<(), CliError> {
     let successor = access_keys::create_dry_run(session, new).await?;
     let now = created_unix_seconds(&successor).unwrap_or_else(|| process.now_unix_seconds());
-    let Some(end @ End::ByTtl(_)) = end_of(&old, now, overlap) else { return Ok(()) };
+    let Some(end @ End::ByTtl(ttl)) = end_of(&old, now, overlap) else { return Ok(()) };
     set_end(&mut old, end);
+    let patch = json!({ "spec": { "ttl": ttl, "ttlAfterLastActivity": false } });
+    let tried = session.client.merge_patch_dry_run(keys(), &old.metadata.name, &patch).await;
+    tried.map_err(|error| {
+        let explained = session.explain_by_flags(&error, &[("spec.ttl", "--overlap")]);
+        explained.hint("nothing was changed: the old key could not get its end")
+    })?;
     let changes = [successor, old].map(|object| Change {
         info: &OwnedAccessKey::INFO,
         name: object.metadata.name.clone(),
