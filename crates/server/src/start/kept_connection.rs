@@ -271,9 +271,9 @@ impl Scene {
                 assert_eq!(last, now, "connection {number}, step {step}: {one:?}");
             }
             for (sent, id, on_kept) in [(one, id, first), (two, id + 1, second)] {
-                let fresh = self.send(&self.new_client(number), sent, id).await;
-                assert_eq!(on_kept, fresh, "connection {number}, step {step}: {sent:?}");
-                *seen_statuses.entry(fresh.status).or_insert(0) += 1;
+                let on_new = self.send(&self.new_client(number), sent, id).await;
+                assert_eq!(on_kept, on_new, "connection {number}, step {step}: {sent:?}");
+                *seen_statuses.entry(on_new.status).or_insert(0) += 1;
             }
         }
         tracing::debug!("{number}: {seen_statuses:?}");
