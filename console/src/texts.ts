@@ -126,6 +126,22 @@ export const texts = {
     stale: 'The server has a newer console. Reload to go on.',
     reload: 'Reload',
   },
+  /** What the server refuses, in words. */
+  refusal: {
+    mayNot: (what: string) => `You may not ${what}.`,
+    what: (verb: string, part: string, object: string, namespace: string) => `${verb} ${part && `${part} of `}${object}${namespace && ` in the namespace ${namespace}`}`,
+    verbs: { get: 'read', update: 'change', patch: 'change', getkey: 'see the access keys of' } as Record<string, string>,
+    reviews: {
+      resourceaccessreviews: 'see who has access to an object that you may not change',
+      subjectaccessreviews: 'ask what other users may do',
+    } as Record<string, string>,
+    noRole: (who: string, place: string) => `No role of ${who} allows this${place && ` ${place}`}. Ask an administrator for a role that allows it.`,
+    notInScope: (of: string) => `The scope of ${of} does not allow this.`,
+    askOwner: 'Ask its owner, or an administrator for a role that allows it.',
+    askAdmin: 'Ask an administrator for a role that allows it.',
+    scope: 'The access key of this session has a scope. The scope does not allow it, or the owner of the key may not do it.',
+    missing: (what: string) => `There is no ${what} that you may read. Check the name, or ask its owner for access.`,
+  },
   action: {
     cancel: 'Cancel',
     close: 'Close',
