@@ -80,6 +80,8 @@ export const texts = {
       return more ? `${base} loaded, more to come` : base;
     },
     atLeast: (count: string) => `at least ${count}`,
+    shown: (shown: string, all: string) => `${shown} of ${all}`,
+    showMore: 'Show more',
     noMatch: 'No row matches the search.',
     clear: 'Clear the search',
     sortBy: (column: string) => `Sort by ${column}`,
