@@ -142,7 +142,10 @@ export const texts = {
     askOwner: 'Ask its owner, or an administrator for a role that allows it.',
     askAdmin: 'Ask an administrator for a role that allows it.',
     scope: 'The access key of this session has a scope. The scope does not allow it, or the owner of the key may not do it.',
-    missing: (what: string) => `There is no ${what} that you may read. Check the name, or ask its owner for access.`,
+    notFound: 'Not found',
+    missing: (what: string) => `There is no ${what} that you may read.`,
+    checkOwner: 'Check the name, or ask its owner for access.',
+    checkAdmin: 'Check the name, or ask an administrator for access.',
   },
   action: {
     cancel: 'Cancel',

@@ -17,11 +17,11 @@ describe('a refusal in words', () => {
     ['all objects of a kind', denied('users.management.platform.sh', 'list', 'users'), `You may not list users. ${ADMIN}`],
     ['a resource without a page', denied('events', 'list', 'events', 'in the namespace "platform"', ''), `You may not list events in the namespace platform. ${ADMIN}`],
     ['a part of an object', denied('sharedsecrets.management.platform.sh "db"', 'get', 'sharedsecrets/readers', 'in the namespace "shop"'), `You may not read readers of the shared secret db in the namespace shop. ${OWNER}`],
-    ['the keys of a team', denied('teams.management.platform.sh "shop"', 'getkey', 'teams'), `You may not see the access keys of the team shop. ${OWNER}`],
+    ['the keys of a team', denied('teams.management.platform.sh "shop"', 'getkey', 'teams'), `You may not see the access keys of the team shop. ${ADMIN}`],
     ['who can', denied('resourceaccessreviews.management.platform.sh', 'create', 'resourceaccessreviews'), `You may not see who has access to an object that you may not change. ${OWNER}`],
     ['a key with a scope', denied('teams.management.platform.sh', 'list', 'teams', 'at the cluster scope: the scope of the access key does not allow it, or its owner may not do it'), 'You may not list teams. The access key of this session has a scope. The scope does not allow it, or the owner of the key may not do it.'],
     ['an object that is not there', failure(404, 'sharedsecrets.management.platform.sh "db" not found'), 'There is no shared secret db that you may read. Check the name, or ask its owner for access.'],
-    ['a namespace that is not there', failure(404, 'namespaces "p-web" not found'), 'There is no namespace p-web that you may read. Check the name, or ask its owner for access.'],
+    ['a namespace that is not there', failure(404, 'namespaces "p-web" not found'), 'There is no namespace p-web that you may read. Check the name, or ask an administrator for access.'],
   ])('says what is refused about %s', (_, of, text) => expect(refusalIn(of)?.text).toBe(text));
 
   it('leads to the same question about a kind that has a page', () => {

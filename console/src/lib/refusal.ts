@@ -1,6 +1,6 @@
 // What the server refuses to a person, in words: what the caller may not do, what does not exist, and what to do about it.
 import type { Failure } from './failure';
-import { KINDS } from './kinds';
+import { KINDS, type Kind } from './kinds';
 import { texts } from '../texts';
 
 /** The message of kube-apiserver: the object, the verb, the resource with its subresource, and the namespace. */
@@ -18,9 +18,11 @@ export interface Refusal {
   question?: Record<string, string>;
 }
 
+const kindOf = (resource: string): Kind | undefined => KINDS.find(({ plural }) => plural === resource);
+
 /** A resource in words; one object of it, if there is a name. */
 function nounOf(resource: string, name: string | undefined): string {
-  const kind = KINDS.find(({ plural }) => plural === resource);
+  const kind = kindOf(resource);
   const all = kind ? texts.nav[kind.route as '/secrets'].toLowerCase() : resource;
   return name ? `${all.replace(/ies$/, 'y').replace(/s$/, '')} ${name}` : all;
 }
@@ -28,12 +30,16 @@ function nounOf(resource: string, name: string | undefined): string {
 /** The refusal in words; undefined if the server has words of its own. */
 export function refusalIn({ code, message }: Failure): Refusal | undefined {
   const missing = code === 404 && MISSING.exec(message);
-  if (missing) return { text: words.missing(nounOf(missing[1] ?? '', missing[2])) };
+  if (missing) {
+    const [, resource = '', name] = missing;
+    return { text: `${words.missing(nounOf(resource, name))} ${kindOf(resource)?.hasOwner ? words.checkOwner : words.checkAdmin}` };
+  }
   const denied = code === 403 && DENIED.exec(message);
   if (!denied) return undefined;
   const [, name, verb = '', resource = '', part = '', namespace = ''] = denied;
   const what = words.reviews[resource] ?? words.what(words.verbs[verb] ?? verb, part, name ? `the ${nounOf(resource, name)}` : nounOf(resource, name), namespace);
-  const advice = SCOPE.test(message) ? words.scope : name || resource === ABOUT_OTHERS ? words.askOwner : words.askAdmin;
-  const isKind = !part && KINDS.some(({ plural }) => plural === resource);
-  return { text: `${words.mayNot(what)} ${advice}`, ...(isKind ? { question: { verb, kind: resource, place: namespace, name: name ?? '' } } : {}) };
+  const kind = kindOf(resource);
+  const hasOwner = (name && kind?.hasOwner) || resource === ABOUT_OTHERS;
+  const advice = SCOPE.test(message) ? words.scope : hasOwner ? words.askOwner : words.askAdmin;
+  return { text: `${words.mayNot(what)} ${advice}`, ...(kind && !part ? { question: { verb, kind: resource, place: namespace, name: name ?? '' } } : {}) };
 }
