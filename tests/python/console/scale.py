@@ -193,4 +193,28 @@ def the_palette_finds_what_is_not_loaded(bench):
     expect(page.get_by_role("heading", level=1)).to_contain_text(last)
 
 
-run(a_long_list, the_palette_finds_what_is_not_loaded)
+def many_people(bench):
+    """A field finds a user beyond the first names, and a card shows a part of a long list first."""
+    names = [f"person-{number:03}" for number in range(510)]
+    in_parallel(bench, (("POST", f"{API}/users", {"metadata": {"name": name}, "spec": {"displayName": name.title()}}) for name in names))
+    bench.secret("shared-widely", {"key": "value"})
+    rule = {"name": "shared", "verbs": ["get"], "users": names[:60]}
+    bench.ok("PATCH", f"{API}/namespaces/platform/sharedsecrets/shared-widely", {"spec": {"access": [rule]}})
+    page = bench.logged_in()
+    bench.go(page, "/secrets/platform/shared-widely?tab=access")
+    card = page.locator("section.card").filter(has=page.get_by_role("heading", name="Who can"))
+    expect(card.get_by_role("listitem")).to_have_count(50)
+    more = card.get_by_role("button", name="Show more")
+    more.click()
+    expect(more).to_have_count(0)
+    expect(card.get_by_role("listitem").filter(has_text="person-059")).to_be_visible()
+    page.get_by_role("button", name="Share", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    options = dialog.locator("datalist option")
+    expect(options).to_have_count(50)
+    dialog.get_by_role("combobox", name="With").fill(names[-1])
+    expect(options).to_have_count(1)
+    expect(options).to_have_text("Person-509 (person-509)")
+
+
+run(a_long_list, the_palette_finds_what_is_not_loaded, many_people)
