@@ -6,6 +6,7 @@ machine that does nothing else.
 
 import json
 import os
+import time
 
 from playwright.sync_api import expect
 
@@ -217,4 +218,20 @@ def many_people(bench):
     expect(options).to_have_text("Person-509 (person-509)")
 
 
-run(a_long_list, the_palette_finds_what_is_not_loaded, many_people)
+def many_sessions(bench):
+    """The page of sessions counts all of them, and shows a part first."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    session = lambda number: {
+        "metadata": {"name": f"session-{number}", "uid": str(number), "creationTimestamp": now, "labels": {"platform.sh/session": "console"}},
+        "spec": {"user": "ada", "ttl": 3600}, "status": {"session": {"idleSeconds": 1800}}}
+    found = {"metadata": {"resourceVersion": "1"}, "items": [session(number) for number in range(1_200)]}
+    page = bench.logged_in()
+    page.route(lambda url: "session+in" in url and "watch=" not in url, lambda route: route.fulfill(json=found))
+    bench.go(page, "/sessions")
+    expect(page.get_by_text("50 of 1,200")).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_count(50)
+    page.get_by_role("button", name="Show more").click()
+    expect(page.locator("tbody tr")).to_have_count(150)
+
+
+run(a_long_list, the_palette_finds_what_is_not_loaded, many_people, many_sessions)
