@@ -176,6 +176,11 @@ def the_palette_finds_what_is_not_loaded(bench):
     expect(dialog.get_by_text("More than 10 names begin with the text")).to_have_count(0)
     search(dialog, last[:-2])
     expect(dialog.get_by_text("More than 10 names begin with the text: shared secrets.")).to_be_visible()
+    # One option is selected, by the keys or by the pointer.
+    third = dialog.get_by_role("option").nth(2)
+    third.hover()
+    expect(third).to_have_attribute("aria-selected", "true")
+    expect(dialog.get_by_role("option", selected=True)).to_have_count(1)
     # A search that failed says so.
     page.route("**/*metadata.name*", lambda route: route.fulfill(status=503, body="{}"))
     search(dialog, last)
