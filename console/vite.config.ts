@@ -27,14 +27,14 @@ function noteBundled(): Plugin {
 
 /** The modules of the first load that more than one of its pages needs. In one file, they are smaller than in files of their own. */
 const SHARED_LIB =
-  'access|api|clock|creating|external-url|failure|focus|format|key-columns|keys|kinds|live-list|live-table|namespaces|nav|parts|people|retry|route|row-store|session|shortcuts|source|table-engine|theme|toasts|watch|user-agent|writes';
-const SHARED_COMPONENTS = 'ActionButton|Breakable|Command|CommandText|Create|Dialog|Empty|EndText|ErrorView|EventTable|Icon|ListCard|LiveBadge|NamespaceChooser|PageHead|Reason|SafeLink|StatusBadge';
+  'access|api|clock|creating|failure|focus|format|key-columns|keys|kinds|live-list|live-table|namespaces|nav|parts|people|refusal|retry|route|row-store|session|shortcuts|source|table-engine|theme|toasts|watch';
+const SHARED_COMPONENTS = 'ActionButton|Breakable|Command|CommandText|Create|Dialog|Empty|EndText|ErrorView|EventTable|Icon|ListCard|LiveBadge|NamespaceChooser|PageHead|Reason|StatusBadge';
 const SHARED = new RegExp(`node_modules|src/(texts\\.ts|lib/(${SHARED_LIB})|components/(${SHARED_COMPONENTS})\\.)`);
 
-/** What most pages of objects need. */
+/** The pages of objects, and what most of them need. They are always loaded together, and are smaller in one file. */
 const DETAIL_COMPONENTS =
-  'Detail|LastWay|LastWayNote|Facts|Conditions|DeleteDialog|ConfirmDialog|Consequences|EnableButton|SameCommand|YamlTab|EventsTab|Conflicts|Diff|YamlEditor|AccessTab|WhoCan|RulesCard|Share|ShareDialog|Readers|NameList|Owned|SecretOnce|KeyTable|Members|RuleList';
-const DETAILS = new RegExp(`src/(components/(${DETAIL_COMPONENTS})\\.|texts-(objects|pages|secret|share|stops)|lib/(command|known-people|last-way|save-check|merge|other-ways|owned|readers|scope|shares|sources|value-age|rules|rule-words|stops|live-object|yaml))`);
+  'Detail|LastWay|LastWayNote|Facts|Conditions|DeleteDialog|ConfirmDialog|Consequences|EnableButton|SameCommand|YamlTab|EventsTab|Conflicts|Diff|YamlEditor|AccessTab|WhoCan|RulesCard|Share|ShareDialog|Readers|NameList|Owned|SecretOnce|KeyTable|Members|More|RuleList|Suggestions|SafeLink';
+const DETAILS = new RegExp(`src/(pages/(objects|SecretPage|ProjectPage|InstancePage|KeyPage|WorkloadPage|ProviderPage)|components/(${DETAIL_COMPONENTS})\\.|texts-(objects|pages|secret|share|stops)|lib/(command|external-url|known-people|last-way|save-check|merge|other-ways|owned|readers|scope|shares|sources|value-age|rules|rule-words|stops|suggested|live-object|writes|yaml))`);
 
 /** The pages of an administrator: people, roles and clusters. */
 const PEOPLE =
@@ -44,7 +44,7 @@ const PEOPLE =
 const FORMS = /src\/(forms\/|components\/(ScopeEditor|ScopePreview|OwnerField|BulkDelete)\.|pages\/Tokens|lib\/(claims|examples|jwt|key-value))/;
 
 /** Small pages that are about no kind, and what lies over a page: together they are smaller than in files of their own. */
-const SMALL_PAGES = /src\/pages\/(Why|Consent|Missing)|lib\/why/;
+const SMALL_PAGES = /src\/(pages\/(Why|Consent|Missing|Sessions)|lib\/(why|user-agent))/;
 const OVERLAYS = /src\/(components\/(Palette|Help)|lib\/palette|texts-palette)/;
 
 /** A module is in the first group that names it. */
@@ -57,9 +57,12 @@ const GROUPS = [
   { name: 'overlays', test: OVERLAYS, priority: 0 },
 ];
 
+/** The class that keeps the styles of a component apart. It is in each of its elements, so it is short. */
+const cssHash = ({ hash, css }: { hash: (text: string) => string; css: string }): string => `s${hash(css).slice(0, 4)}`;
+
 export default defineConfig({
   base: '/ui/',
-  plugins: [svelte(), noteBundled()],
+  plugins: [svelte({ compilerOptions: { cssHash } }), noteBundled()],
   build: {
     target: 'es2022',
     // The content security policy allows no `data:` scripts or fonts.

@@ -41,7 +41,7 @@ export const objectTexts = {
     nameHint: 'Leave it empty for a generated name.',
     me: 'Me',
     others: 'Others',
-    someOwners: (count: number) => `The first ${count} names are suggested. Write any other one as user/NAME or team/NAME.`,
+    someOwners: 'user/NAME or team/NAME. Names that begin with what you type are suggested.',
     mayDo: 'The key may do',
     scoped: 'Only what is named here',
     sliding: 'Count from the last use',

@@ -80,6 +80,8 @@ export const texts = {
       return more ? `${base} loaded, more to come` : base;
     },
     atLeast: (count: string) => `at least ${count}`,
+    shown: (shown: string, all: string) => `${shown} of ${all}`,
+    showMore: 'Show more',
     noMatch: 'No row matches the search.',
     clear: 'Clear the search',
     sortBy: (column: string) => `Sort by ${column}`,
@@ -125,6 +127,25 @@ export const texts = {
     awayPart: 'The server cannot be reached. This opens as soon as it is back.',
     stale: 'The server has a newer console. Reload to go on.',
     reload: 'Reload',
+  },
+  /** What the server refuses, in words. */
+  refusal: {
+    mayNot: (what: string) => `You may not ${what}.`,
+    what: (verb: string, part: string, object: string, namespace: string) => `${verb} ${part && `${part} of `}${object}${namespace && ` in the namespace ${namespace}`}`,
+    verbs: { get: 'read', update: 'change', patch: 'change', getkey: 'see the access keys of' } as Record<string, string>,
+    reviews: {
+      resourceaccessreviews: 'see who has access to an object that you may not change',
+      subjectaccessreviews: 'ask what other users may do',
+    } as Record<string, string>,
+    noRole: (who: string, place: string) => `No role of ${who} allows this${place && ` ${place}`}. Ask an administrator for a role that allows it.`,
+    notInScope: (of: string) => `The scope of ${of} does not allow this.`,
+    askOwner: 'Ask its owner, or an administrator for a role that allows it.',
+    askAdmin: 'Ask an administrator for a role that allows it.',
+    scope: 'The access key of this session has a scope. The scope does not allow it, or the owner of the key may not do it.',
+    notFound: 'Not found',
+    missing: (what: string) => `There is no ${what} that you may read.`,
+    checkOwner: 'Check the name, or ask its owner for access.',
+    checkAdmin: 'Check the name, or ask an administrator for access.',
   },
   action: {
     cancel: 'Cancel',

@@ -17,7 +17,7 @@ it('knows of which kinds it has read the first objects only, and which did not a
   let found: Found[] = [];
   await loadObjects(new AbortController().signal, (answers) => (found = answers));
   expect(found.slice(0, 4).map(({ state }) => state)).toEqual(['first', 'whole', 'whole', 'failed']);
-  expect(found[0]?.items).toEqual([{ title: 'platform/db', hint: 'SharedSecret', path: '/secrets/platform/db' }]);
+  expect(found[0]?.items).toEqual([{ title: 'platform/db', hint: 'Shared secrets', path: '/secrets/platform/db' }]);
   expect(found.every(({ state }) => state !== 'loading')).toBe(true);
 });
 

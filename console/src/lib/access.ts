@@ -95,9 +95,15 @@ export async function decideAction({ needs, oneOf }: Needs): Promise<PreviewResu
   return results.find((result) => !result.allowed) ?? (results[0] as PreviewResult);
 }
 
-/** The first line of a reason, and the rule or scope entry below it. */
+const NO_ROLE = /^no role of (.+) allows it; this rule (?:everywhere|(.+)) would allow it:$/;
+const NOT_IN_SCOPE = /^the scope of (.+) does not allow it; this entry would allow it:$/;
+
+/** The first line of a reason in words, and the rule or scope entry below it. */
 export function splitReason(reason: string): { text: string; rule: string } {
   const end = reason.indexOf('\n');
   if (end < 0) return { text: reason, rule: '' };
-  return { text: reason.slice(0, end).replace(/:$/, ''), rule: reason.slice(end + 1).trimEnd() };
+  const first = reason.slice(0, end);
+  const [role, scope] = [NO_ROLE.exec(first), NOT_IN_SCOPE.exec(first)];
+  const text = role ? texts.refusal.noRole(role[1] ?? '', role[2] ?? '') : scope ? texts.refusal.notInScope(scope[1] ?? '') : first.replace(/:$/, '');
+  return { text, rule: reason.slice(end + 1).trimEnd() };
 }

@@ -19,6 +19,7 @@ import {
   type Kind,
 } from './kinds';
 import { rowsOf, type Table } from './row-store';
+import { texts } from '../texts';
 
 export interface PaletteItem {
   title: string;
@@ -66,7 +67,7 @@ async function read(kind: Kind, limit: number, signal: AbortSignal, of: { namesp
     const labelSelector = kind === ACCESS_KEYS ? '!platform.sh/session' : undefined;
     const path = withQuery(collectionPath(kind, of.namespace), { limit, labelSelector, fieldSelector: of.fieldSelector });
     const table = await get<Table>(path, { accept: TABLE_TYPE, background: true, signal });
-    const items = rowsOf(table).map((row) => ({ title: row.key, hint: kind.kind, path: pagePath(kind, row.name, row.namespace) }));
+    const items = rowsOf(table).map((row) => ({ title: row.key, hint: texts.nav[kind.route as '/secrets'], path: pagePath(kind, row.name, row.namespace) }));
     return { kind, items, state: table.metadata?.continue ? 'first' : 'whole' };
   } catch (cause) {
     // A caller who may not list a kind has no objects of it.

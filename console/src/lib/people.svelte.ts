@@ -1,6 +1,6 @@
-// The names of users and teams that the caller may see, for suggestions.
+// Names and numbers of the objects that the caller may see.
 import { ApiError, METADATA_LIST_TYPE, get, withQuery } from './api';
-import { TEAMS, USERS, collectionPath, type Kind } from './kinds';
+import { collectionPath, type Kind } from './kinds';
 import type { ObjectMeta } from './types';
 
 /** The most names that are read. */
@@ -50,19 +50,3 @@ export async function mayHaveSome(kind: Kind): Promise<boolean> {
     return !(cause instanceof ApiError && cause.code === 403);
   }
 }
-
-class People {
-  users: string[] = $state.raw([]);
-  teams: string[] = $state.raw([]);
-
-  /** Whether there are more than those that are known. */
-  get isPartial(): boolean {
-    return this.users.length >= MOST || this.teams.length >= MOST;
-  }
-
-  async load(): Promise<void> {
-    [this.users, this.teams] = await Promise.all([namesOf(USERS), namesOf(TEAMS)]);
-  }
-}
-
-export const people = new People();

@@ -322,9 +322,39 @@ def forms_and_overlays(bench):
     bench.go(page, "/projects")
     greyed = page.get_by_role("button", name="New project")
     expect(greyed).to_have_attribute("aria-describedby", re.compile("."))
-    audit.dialog("why a button is greyed", lambda: greyed.click(force=True))
+    told = lambda dialog: expect(dialog.get_by_text("No role of outsider allows this. Ask an administrator")).to_be_visible()
+    audit.dialog("why a button is greyed", lambda: greyed.click(force=True), told)
+    refused(bench, page, audit)
     page.context.close()
     audit.done()
+
+
+def refused(bench, page, audit):
+    """What a caller may not do is told in words. The text of the API is below Details, and the same question is a link away."""
+    raw = page.get_by_text("is forbidden")
+    bench.go(page, "/projectsecrets/p-web/tls")
+    expect(page.get_by_text("You may not read the project secret tls in the namespace p-web. Ask its owner")).to_be_visible()
+    expect(page.get_by_role("navigation", name="Views of the object")).to_have_count(0)
+    expect(raw).to_be_hidden()
+    audit.state("an object that may not be read")
+    page.get_by_text("Details").click()
+    expect(raw).to_be_visible()
+    audit.state("an object that may not be read, with details")
+    page.get_by_role("link", name="Why can’t I?").last.click()
+    expect(page.get_by_label("Name", exact=True)).to_have_value("tls")
+    mine = page.evaluate("""() => fetch('/kubernetes/management/apis/management.platform.sh/v1/namespaces/default/sharedsecrets',
+        {method: 'POST', headers: {'X-Postern-Console': '1', 'Content-Type': 'application/json'},
+         body: JSON.stringify({metadata: {name: 'own'}, spec: {}})}).then((answer) => answer.status)""")
+    assert mine == 201, mine
+    bench.go(page, "/secrets/default/own?tab=events")
+    expect(page.get_by_text("You may not list events in the namespace default. Ask an administrator")).to_be_visible()
+    expect(raw).to_be_hidden()
+    audit.state("events that may not be listed")
+    bench.ok("PATCH", f"{API}/namespaces/platform/sharedsecrets/db", {"spec": {"access": [{"name": "read", "verbs": ["get"], "users": ["outsider"]}]}})
+    bench.go(page, "/secrets/platform/db?tab=access")
+    expect(page.get_by_text("You may not see who has access to an object that you may not change.")).to_be_visible()
+    expect(raw).to_be_hidden()
+    audit.state("who can, of an object of another user")
 
 
 def conflict(bench, page):

@@ -6,6 +6,7 @@ machine that does nothing else.
 
 import json
 import os
+import time
 
 from playwright.sync_api import expect
 
@@ -175,6 +176,11 @@ def the_palette_finds_what_is_not_loaded(bench):
     expect(dialog.get_by_text("More than 10 names begin with the text")).to_have_count(0)
     search(dialog, last[:-2])
     expect(dialog.get_by_text("More than 10 names begin with the text: shared secrets.")).to_be_visible()
+    # One option is selected, by the keys or by the pointer.
+    third = dialog.get_by_role("option").nth(2)
+    third.hover()
+    expect(third).to_have_attribute("aria-selected", "true")
+    expect(dialog.get_by_role("option", selected=True)).to_have_count(1)
     # A search that failed says so.
     page.route("**/*metadata.name*", lambda route: route.fulfill(status=503, body="{}"))
     search(dialog, last)
@@ -193,4 +199,44 @@ def the_palette_finds_what_is_not_loaded(bench):
     expect(page.get_by_role("heading", level=1)).to_contain_text(last)
 
 
-run(a_long_list, the_palette_finds_what_is_not_loaded)
+def many_people(bench):
+    """A field finds a user beyond the first names, and a card shows a part of a long list first."""
+    names = [f"person-{number:03}" for number in range(510)]
+    in_parallel(bench, (("POST", f"{API}/users", {"metadata": {"name": name}, "spec": {"displayName": name.title()}}) for name in names))
+    bench.secret("shared-widely", {"key": "value"})
+    rule = {"name": "shared", "verbs": ["get"], "users": names[:60]}
+    bench.ok("PATCH", f"{API}/namespaces/platform/sharedsecrets/shared-widely", {"spec": {"access": [rule]}})
+    page = bench.logged_in()
+    bench.go(page, "/secrets/platform/shared-widely?tab=access")
+    card = page.locator("section.card").filter(has=page.get_by_role("heading", name="Who can"))
+    expect(card.get_by_role("listitem")).to_have_count(50)
+    more = card.get_by_role("button", name="Show more")
+    more.click()
+    expect(more).to_have_count(0)
+    expect(card.get_by_role("listitem").filter(has_text="person-059")).to_be_visible()
+    page.get_by_role("button", name="Share", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    options = dialog.locator("datalist option")
+    expect(options).to_have_count(50)
+    dialog.get_by_role("combobox", name="With").fill(names[-1])
+    expect(options).to_have_count(1)
+    expect(options).to_have_text("Person-509 (person-509)")
+
+
+def many_sessions(bench):
+    """The page of sessions counts all of them, and shows a part first."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    session = lambda number: {
+        "metadata": {"name": f"session-{number}", "uid": str(number), "creationTimestamp": now, "labels": {"platform.sh/session": "console"}},
+        "spec": {"user": "ada", "ttl": 3600}, "status": {"session": {"idleSeconds": 1800}}}
+    found = {"metadata": {"resourceVersion": "1"}, "items": [session(number) for number in range(1_200)]}
+    page = bench.logged_in()
+    page.route(lambda url: "session+in" in url and "watch=" not in url, lambda route: route.fulfill(json=found))
+    bench.go(page, "/sessions")
+    expect(page.get_by_text("50 of 1,200")).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_count(50)
+    page.get_by_role("button", name="Show more").click()
+    expect(page.locator("tbody tr")).to_have_count(150)
+
+
+run(a_long_list, the_palette_finds_what_is_not_loaded, many_people, many_sessions)
