@@ -65,7 +65,7 @@ def a_page_waits_for_the_server(bench):
 def a_newer_console_is_another_thing(bench):
     """The server answers, and does not have the file."""
     page = bench.logged_in()
-    page.route("**/assets/Sessions-*.js", lambda route: route.fulfill(status=404, body="gone"))
+    page.route("**/assets/pages-*.js", lambda route: route.fulfill(status=404, body="gone"))
     click(page, "Sessions")
     expect(page.get_by_text("The server has a newer console.")).to_be_visible()
     expect(page.get_by_role("button", name="Reload")).to_be_visible()

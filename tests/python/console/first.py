@@ -125,6 +125,14 @@ def the_first_load_is_small(bench):
     page.wait_for_load_state("networkidle")
     total = sum(sizes.values())
     assert 5_000 < total <= 60 * 1024, (total, sizes)
+    # The overview after a login needs no page of an object.
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    bench.use_link(page, bench.link())
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Hello")
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+    assert any("/assets/Overview-" in url for url in asked), asked
+    assert not any("/assets/details-" in url for url in asked), asked
 
 
 run(
