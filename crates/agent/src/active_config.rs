@@ -1,7 +1,7 @@
 //! The configuration from the central server, compiled for decisions: a policy, a verifier of tokens, and the
 //! locations of instances. It uses no clock, no network and no disk.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use postern_auth::endpoint_token::{Jwk, JwkSet, Verifier};
@@ -11,7 +11,9 @@ use postern_auth::policy::target::{InstanceRef, ResolvedTarget};
 use postern_kinds::MANAGEMENT_V1;
 use postern_kinds::agent_config::{ClusterLocation, Instance, PublicKey, Spec, Use, UseSubject};
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
+use postern_kinds::secret_subscription::InstanceRef as InstanceName;
 use postern_meta::gvk::GroupResource;
+use postern_meta::names::{dns1123_label, dns1123_subdomain};
 
 use crate::virtual_clusters::VirtualClusterRef;
 
@@ -21,6 +23,13 @@ const SPACES: (&str, &str) = ("SpaceInstance", "spaceinstances");
 
 /// The resources that can be used.
 const USABLE: [&str; 3] = ["clusters", VIRTUAL_CLUSTERS.1, SPACES.1];
+
+/// A virtual cluster of a project, and where it is in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PlacedVirtualCluster {
+    pub(crate) project: String,
+    pub(crate) at: VirtualClusterRef,
+}
 
 /// Resource, project and name of an instance.
 type InstanceKey = (&'static str, String, String);
@@ -98,6 +107,30 @@ impl ActiveConfig {
             namespace: namespace.clone(),
             name: virtual_cluster.clone(),
         })
+    }
+
+    /// The namespaces of all spaces in the cluster.
+    pub(crate) fn space_namespaces(&self) -> BTreeSet<String> {
+        let spaces = self.spec.instances.iter().filter(|one| one.kind == SPACES.0);
+        let namespaces = spaces.map(|one| one.cluster_ref.namespace.clone());
+        namespaces.filter(|namespace| dns1123_label(namespace).is_ok()).collect()
+    }
+
+    /// The virtual clusters in the cluster whose locations are known, by their instances.
+    pub(crate) fn virtual_clusters(&self) -> BTreeMap<InstanceName, PlacedVirtualCluster> {
+        let all = self.spec.instances.iter().filter(|one| one.kind == VIRTUAL_CLUSTERS.0);
+        let placed = all.map(|one| {
+            let at = VirtualClusterRef {
+                namespace: one.cluster_ref.namespace.clone(),
+                name: one.cluster_ref.virtual_cluster.clone(),
+            };
+            let of = InstanceName { namespace: one.namespace.clone(), name: one.name.clone() };
+            (of, PlacedVirtualCluster { project: one.project.clone(), at })
+        });
+        let is_known = |at: &VirtualClusterRef| {
+            dns1123_label(&at.namespace).is_ok() && dns1123_subdomain(&at.name).is_ok()
+        };
+        placed.filter(|(_, one)| is_known(&one.at)).collect()
     }
 
     /// An instance of this cluster by its project and name.

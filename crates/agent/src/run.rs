@@ -26,6 +26,8 @@ use crate::flow::{Flow, FlowLimits};
 use crate::lifespan::GatewayTokens;
 use crate::metrics::Metrics;
 use crate::readiness::ReadinessCheck;
+use crate::secret_counts::SecretCounts;
+use crate::secrets::{self, SecretsMode, SecretsSettings};
 use crate::serve::Agent;
 use crate::service_account::{READ_INTERVAL, ServiceAccount};
 use crate::state::{Clock, State};
@@ -124,6 +126,8 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// Whether audit records of exec and attach contain the command.
     pub audit_exec_commands: bool,
+    /// The native Secrets that it fills from project secrets.
+    pub secrets: SecretsSettings,
 }
 
 /// Runs an agent until `stop` is ready. `listening` is called with the address once it listens, if it does. `first_id` is
@@ -162,6 +166,10 @@ pub async fn run(
     if let Some(account) = account {
         let (account, cluster) = (Arc::new(account), agent.upstream.clone());
         tasks.spawn(service_account::keep_current(account, cluster, READ_INTERVAL));
+    }
+    if settings.secrets.mode != SecretsMode::Off {
+        let client = new_client(&client_settings, settings.proxy.clone())?;
+        tasks.spawn(secrets::run(agent.clone(), settings.secrets, client));
     }
     if let Some(address) = settings.metrics_listen {
         tasks.spawn(scrape::serve(agent.clone(), metrics_listener(address)?));
@@ -216,6 +224,7 @@ fn new_agent(
         stream_stall: settings.stream_stall,
         audit,
         metrics: Metrics::default(),
+        secrets: SecretCounts::default(),
         flow: Flow::new(FlowLimits::of_connections(limits.total)),
         gateway_tokens: GatewayTokens::default(),
         connections: ConnectionTable::new(limits),

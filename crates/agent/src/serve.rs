@@ -36,6 +36,7 @@ use crate::rare_line::RareLines;
 use crate::readiness::Readiness;
 use crate::review;
 use crate::route::Route;
+use crate::secret_counts::SecretCounts;
 use crate::session::{self, Caller};
 use crate::state::{Allowed, Refused, State};
 use crate::tunnel_pool::Pool;
@@ -62,6 +63,8 @@ pub(crate) struct Agent {
     pub(crate) stream_stall: Duration,
     pub(crate) audit: Arc<Audit>,
     pub(crate) metrics: Metrics,
+    /// The counts of the Secrets that the agent fills.
+    pub(crate) secrets: SecretCounts,
     pub(crate) flow: Arc<Flow>,
     pub(crate) gateway_tokens: GatewayTokens,
     pub(crate) connections: Arc<ConnectionTable>,

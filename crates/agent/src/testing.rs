@@ -36,6 +36,7 @@ use crate::flow::{Flow, FlowLimits};
 use crate::lifespan::GatewayTokens;
 use crate::metrics::Metrics;
 use crate::readiness::ReadinessCheck;
+use crate::secret_counts::SecretCounts;
 use crate::serve::Agent;
 use crate::state::State;
 use crate::tunnel_pool::Pool;
@@ -150,7 +151,8 @@ pub(crate) struct Scene {
     /// The cluster's answer.
     pub(crate) answer: Answer,
     seconds: Arc<AtomicI64>,
-    _home: tempfile::TempDir,
+    /// The state directory of the agent.
+    pub(crate) home: tempfile::TempDir,
 }
 
 impl Scene {
@@ -169,12 +171,19 @@ impl Scene {
 
     /// A scene with an agent that keeps at most this many bytes of audit records.
     pub(crate) async fn with_queue(max_bytes: u64) -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let queue = Queue::open(&home.path().join("audit"), max_bytes).unwrap();
         let (holds, held) = watch::channel(false);
         let (arrivals, arrived) = mpsc::unbounded_channel();
         let answer = Answer::new(Mutex::new((StatusCode::OK, "{}".to_owned())));
         let cluster = cluster(arrivals, held, answer.clone()).await;
+        Self { arrived, holds, answer, ..Self::of_cluster(cluster, max_bytes) }
+    }
+
+    /// A scene with an agent of this cluster, over plain HTTP.
+    pub(crate) fn of_cluster(cluster: SocketAddr, max_bytes: u64) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let queue = Queue::open(&home.path().join("audit"), max_bytes).unwrap();
+        let (holds, arrived) = (watch::Sender::new(false), mpsc::unbounded_channel().1);
+        let answer = Answer::default();
         let seconds = Arc::new(AtomicI64::new(NOW));
         let clock = seconds.clone();
         let clock = move || at_second(clock.load(Ordering::Relaxed));
@@ -193,6 +202,7 @@ impl Scene {
             max_session: Duration::from_mins(1),
             stream_stall: postern_proxy::STREAM_STALL,
             metrics: Metrics::default(),
+            secrets: SecretCounts::default(),
             audit: Audit::new(queue, 1, true),
             flow: Flow::new(FlowLimits { requests: 2, long_requests: 1 }),
             gateway_tokens: GatewayTokens::default(),
@@ -201,7 +211,7 @@ impl Scene {
             tunnels: Pool::new(0, 1),
             draining: watch::Sender::new(false),
         });
-        Self { key, agent, arrived, holds, answer, seconds, _home: home }
+        Self { key, agent, arrived, holds, answer, seconds, home }
     }
 
     /// Sets the time, in seconds since 1970.

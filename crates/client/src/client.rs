@@ -243,6 +243,23 @@ impl Client {
         self.begin_watch(ApiRequest::new(Method::GET, path).query(query)).await
     }
 
+    /// Posts a body to a subresource of one object, and reads the response as a watch. Unknown fields are errors. Only the
+    /// beginning of the watch has a deadline.
+    ///
+    /// # Errors
+    /// As for every request.
+    pub async fn watch_posted(
+        &mut self,
+        of: Collection<'_>,
+        name: &str,
+        subresource: &str,
+        body: &Object,
+    ) -> Result<Watch, Error> {
+        let path = format!("{}/{subresource}", of.path_of(name)?);
+        let request = ApiRequest::new(Method::POST, path).query(STRICT);
+        self.begin_watch(request.body("application/json", body.to_json_bytes())).await
+    }
+
     /// Watches the objects of a collection that a selection has, from a version on. Only its beginning has a deadline.
     ///
     /// # Errors

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{ArgAction, ArgGroup, Args};
-use postern_agent::{AdvertisedCa, ClusterDomain, MAX_SESSION, STREAM_STALL};
+use postern_agent::{
+    AdvertisedCa, ClusterDomain, MAX_SESSION, STREAM_STALL, SecretsMode, SecretsSettings,
+    VIRTUAL_CLUSTER_INTERVAL,
+};
 use postern_client::ServerUrl;
 use postern_server::{Source as _, System, host_name};
 use tokio::signal::unix::{SignalKind, signal};
@@ -121,6 +124,15 @@ pub(crate) struct Agent {
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     audit_exec_commands: bool,
 
+    /// Fill native Secrets from project secrets: off, bound or all. With bound, in namespaces that bind the role for
+    /// Secrets to the agent. With all, in all namespaces of spaces
+    #[arg(long, value_name = "MODE", default_value = "off")]
+    secrets: SecretsMode,
+
+    /// How often the agent lists the labelled Secrets of a virtual cluster
+    #[arg(long, default_value_t = VIRTUAL_CLUSTER_INTERVAL.into())]
+    secrets_virtual_cluster_interval: PositiveDuration,
+
     /// The log filter: error, warn, info, debug or trace, also for one module, as in `postern_agent=debug`
     #[arg(long, value_name = "FILTER", default_value = "info")]
     log: String,
@@ -182,6 +194,10 @@ impl Agent {
             metrics_listen: self.metrics_listen,
             state_dir: self.state_dir,
             audit_exec_commands: self.audit_exec_commands,
+            secrets: SecretsSettings {
+                mode: self.secrets,
+                virtual_cluster_interval: self.secrets_virtual_cluster_interval.get(),
+            },
             advertise: self.advertise,
             advertised_ca: match self.advertise_ca_file {
                 Some(file) => AdvertisedCa::File(file),

@@ -243,6 +243,7 @@ const WRONG: &[(&str, &str, &str)] = &[
         "metrics.prometheusRule.runbookBaseUrl=a",
         "at '/metrics/prometheusRule/runbookBaseUrl'",
     ),
+    ("postern-agent", "secrets.mode=some", "at '/secrets/mode': value must be one of"),
     ("postern-agent", "cluster=", "cluster is empty"),
     ("postern-agent", "server.url=", "server.url is empty"),
     ("postern-agent", "server.caDigest=", "set exactly one of server.caDigest"),

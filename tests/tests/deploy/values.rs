@@ -45,6 +45,7 @@ const SET_BY_AGENT_CHART: &[&str] = &[
     "advertise",
     "advertise-ca-file",
     "advertise-system-ca",
+    "secrets",
 ];
 
 fn read(chart_name: &str, file: &str) -> String {

@@ -6,6 +6,7 @@
 //! next record has the number of missing records. Failed authentications are recorded up to a rate,
 //! because any client can cause them.
 
+mod own_write;
 mod queue;
 mod record;
 mod send;
@@ -19,6 +20,7 @@ use postern_meta::status::ApiError;
 use postern_meta::time::MicroTimestamp;
 use uuid::Uuid;
 
+pub(crate) use self::own_write::OwnWrite;
 use self::queue::{Line, LossCounter};
 pub(crate) use self::queue::{MAX_BYTES, Queue};
 pub(crate) use self::record::Record;

@@ -45,7 +45,7 @@ const CLIENT_ID: &str = "platform.sh/client-audit-id";
 /// The annotation with the trace, in the form of the header `traceparent`.
 const TRACEPARENT: &str = "platform.sh/traceparent";
 
-const DECISION: &str = "authorization.k8s.io/decision";
+pub(super) const DECISION: &str = "authorization.k8s.io/decision";
 
 /// The annotation of a request that was allowed, and lost its permission before its response.
 const ENDED: &str = "platform.sh/ended-by";
@@ -281,7 +281,7 @@ fn uri_of(path: &str) -> String {
 }
 
 /// A text in its recorded form: shortened, and replaced if it may contain an access key or a JWT.
-fn clean(text: &str, max_bytes: usize) -> String {
+pub(super) fn clean(text: &str, max_bytes: usize) -> String {
     if may_have_access_key(text) || has_jwt(text) {
         return LEFT_OUT.to_owned();
     }

@@ -121,6 +121,10 @@ labels:
 - name: POSTERN_AGENT_ADVERTISE_CA_FILE
   value: /etc/postern-agent/advertised/ca.crt
 {{- end }}
+{{- if ne .Values.secrets.mode "off" }}
+- name: POSTERN_AGENT_SECRETS
+  value: {{ .Values.secrets.mode }}
+{{- end }}
 {{- if .Values.metrics.enabled }}
 - name: POSTERN_AGENT_METRICS_LISTEN
   value: {{ printf "%s:9090" $listen | quote }}

@@ -348,6 +348,36 @@ const ROWS: &[Row] = &[
         numbers: &[("crates/agent/src/audit/queue.rs", "MAX_BYTES")],
     },
     Row {
+        name: "Secrets of a space or virtual cluster that the agent fills",
+        limit: "{count}",
+        numbers: &[("crates/kinds/src/kinds/secret_subscription.rs", "MAX_OF_INSTANCE")],
+    },
+    Row {
+        name: "Secrets of a cluster that the agent fills",
+        limit: "{count}",
+        numbers: &[("crates/kinds/src/kinds/secret_subscription.rs", "MAX_SECRETS")],
+    },
+    Row {
+        name: "deliveries of data to Secrets at once",
+        limit: "{count}",
+        numbers: &[("crates/agent/src/secrets/subscription.rs", "MAX_DELIVERIES")],
+    },
+    Row {
+        name: "namespaces that the agent watches, with `--secrets bound`",
+        limit: "{count}",
+        numbers: &[("crates/agent/src/secrets/watcher.rs", "MAX_NAMESPACES")],
+    },
+    Row {
+        name: "virtual clusters whose Secrets the agent lists",
+        limit: "{count}",
+        numbers: &[("crates/agent/src/secrets/watcher.rs", "MAX_VIRTUAL_CLUSTERS")],
+    },
+    Row {
+        name: "Events about Secrets in a minute",
+        limit: "{count}",
+        numbers: &[("crates/agent/src/secrets/events.rs", "MAX_PER_MINUTE")],
+    },
+    Row {
         name: "idle tunnels of an agent to each server",
         limit: "{count} to {count}",
         numbers: &[
