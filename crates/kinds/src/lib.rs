@@ -49,6 +49,7 @@ pub mod principal;
 pub mod probe;
 pub mod rbac;
 pub mod scope;
+pub mod secret_offer;
 pub mod secret_sync;
 pub mod write_only;
 

@@ -18,7 +18,7 @@ use postern_registry::registry::EncodedObject;
 use postern_registry::registry::values::Recipient;
 
 use super::verbs::{self, VerbRequest};
-use super::{Outcome, Server, agent_config, audit_events, sessions, tunnel};
+use super::{Outcome, Server, agent_config, audit_events, secret_subscriptions, sessions, tunnel};
 use postern_http::stages::parse::Parsed;
 use postern_http::wire::encode::Negotiated;
 use postern_http::wire::input::ReceivedBody;
@@ -52,6 +52,9 @@ pub(super) async fn serve(
         }
         ServerAction::ReportAuditEvents => {
             Box::pin(report_audit_events(server, request, action, body)).await
+        }
+        ServerAction::SubscribeSecrets => {
+            Box::pin(secret_subscriptions::serve(server, request, action, body)).await
         }
         ServerAction::Tunnel => Box::pin(tunnel::serve(server, request)).await.map(Outcome::from),
         ServerAction::TestConnector => {
@@ -172,16 +175,16 @@ async fn run(
 
 /// The body of an action with its warnings, and its options.
 #[derive(Default)]
-struct Sent {
+pub(super) struct Sent {
     /// The object in the body; `None` for an action that reads.
-    object: Option<Object>,
-    warnings: Vec<String>,
-    options: WriteOptions,
+    pub(super) object: Option<Object>,
+    pub(super) warnings: Vec<String>,
+    pub(super) options: WriteOptions,
 }
 
 impl Sent {
     /// The content of an action's request.
-    fn of(
+    pub(super) fn of(
         request: &VerbRequest,
         action: &'static Action,
         body: &ReceivedBody,
