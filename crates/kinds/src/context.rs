@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::bound::BoundGrant;
 use crate::impersonation::Impersonation;
+use crate::instance_location::{InstanceKind, InstanceLocation};
 use crate::named_identities::{NamedIdentities, NobodyNamed};
 use crate::principal::{Lifetime, Owner, Principal, Principals};
-use crate::secret_offer::{InstanceKind, InstanceLocation};
 
 /// The caller of a write, as far as a kind may know: for defaults such as an object's owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -20,6 +20,7 @@ mod grants;
 mod identities;
 mod impersonation;
 mod instance;
+mod instance_location;
 pub mod key_attenuation;
 mod key_life;
 mod key_origin;

@@ -8,14 +8,23 @@ use std::collections::HashSet;
 
 use postern_meta::names::dns1123_subdomain;
 
+pub use crate::instance_location::{InstanceKind, InstanceLocation};
 use crate::prelude::*;
-use crate::secret_delivery::ON_END;
 
 /// The annotation that confirms an offer: each new value binds the offer to the instances that have its names now.
 pub const OFFER_CONFIRMED: &str = "platform.sh/offer-confirmed";
 
 /// The condition that says whether the offer counts for all instances that it names.
 pub const OFFERED: &str = "Offered";
+
+/// The values of `onEnd`: the agent keeps the data of the Secret, or removes it.
+pub const ON_END: &[&str] = &[KEEP, DELETE];
+
+/// The agent keeps the data of a Secret that is no longer offered. This is the default.
+pub const KEEP: &str = "Keep";
+
+/// The agent removes the data of a Secret that is no longer offered.
+pub const DELETE: &str = "Delete";
 
 /// The reason of the condition for an offer that is paused for an instance.
 const PAUSED: &str = "Paused";
@@ -44,43 +53,6 @@ pub struct Offer {
     pub on_end: String,
 }
 
-/// A kind of instances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum InstanceKind {
-    /// A `SpaceInstance`.
-    Space,
-    /// A `VirtualClusterInstance`.
-    VirtualCluster,
-}
-
-impl InstanceKind {
-    /// Both kinds, in the order of an offer.
-    pub const ALL: [Self; 2] = [Self::Space, Self::VirtualCluster];
-
-    /// The name of the kind.
-    pub fn kind(self) -> &'static str {
-        match self {
-            Self::Space => "SpaceInstance",
-            Self::VirtualCluster => "VirtualClusterInstance",
-        }
-    }
-
-    fn plural(self) -> &'static str {
-        match self {
-            Self::Space => "spaceinstances",
-            Self::VirtualCluster => "virtualclusterinstances",
-        }
-    }
-
-    /// The field of an offer with the names.
-    fn field(self) -> &'static str {
-        match self {
-            Self::Space => "spaces",
-            Self::VirtualCluster => "virtualClusters",
-        }
-    }
-}
-
 impl Offer {
     /// The names of the instances of a kind.
     pub fn names(&self, kind: InstanceKind) -> &[String] {
@@ -99,24 +71,6 @@ impl Offer {
         let of = |kind| self.names(kind).iter().map(move |name| (kind, name.as_str()));
         InstanceKind::ALL.into_iter().flat_map(of)
     }
-}
-
-/// An instance, and where it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "sh.platform.management.v1.InstanceLocation")]
-pub struct InstanceLocation {
-    /// The uid of the instance.
-    pub uid: String,
-    /// The name of its Cluster.
-    pub cluster: String,
-    /// The uid of its Cluster.
-    pub cluster_uid: String,
-    /// Its namespace in the connected cluster.
-    pub namespace: String,
-    /// The name of the virtual cluster in this namespace; empty for a space.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub virtual_cluster: String,
 }
 
 /// An instance that a secret is offered to, as it was when the offer was written or confirmed.

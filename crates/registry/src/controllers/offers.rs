@@ -73,7 +73,7 @@ struct Offers {
     registry: Arc<Registry>,
     /// The cursor in the events of each of [`KINDS`].
     cursors: [Cursor; 3],
-    /// The uid of each Cluster that has changed. Agents often change the status of theirs.
+    /// The uid of each Cluster that has changed. Agents often change the status of their Cluster.
     clusters: HashMap<Arc<str>, Option<String>>,
     scope: Scope,
 }

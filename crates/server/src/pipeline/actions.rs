@@ -54,7 +54,10 @@ pub(super) async fn serve(
             Box::pin(report_audit_events(server, request, action, body)).await
         }
         ServerAction::SubscribeSecrets => {
-            Box::pin(secret_subscriptions::serve(server, request, action, body)).await
+            let Sent { object, warnings, options } = Sent::of(request, action, &body)?;
+            drop(body);
+            let begun = secret_subscriptions::serve(server, request, object, &options);
+            Ok(Outcome { warnings, ..Box::pin(begun).await?.into() })
         }
         ServerAction::Tunnel => Box::pin(tunnel::serve(server, request)).await.map(Outcome::from),
         ServerAction::TestConnector => {
@@ -175,16 +178,16 @@ async fn run(
 
 /// The body of an action with its warnings, and its options.
 #[derive(Default)]
-pub(super) struct Sent {
+struct Sent {
     /// The object in the body; `None` for an action that reads.
-    pub(super) object: Option<Object>,
-    pub(super) warnings: Vec<String>,
-    pub(super) options: WriteOptions,
+    object: Option<Object>,
+    warnings: Vec<String>,
+    options: WriteOptions,
 }
 
 impl Sent {
     /// The content of an action's request.
-    pub(super) fn of(
+    fn of(
         request: &VerbRequest,
         action: &'static Action,
         body: &ReceivedBody,

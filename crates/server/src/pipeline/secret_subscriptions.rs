@@ -2,23 +2,22 @@
 
 use postern_flow::Requester;
 use postern_http::wire::encode::Negotiated;
-use postern_http::wire::input::ReceivedBody;
-use postern_http::wire::respond;
-use postern_kinds::action::Action;
+use postern_http::wire::respond::{self, ObjectResponse};
 use postern_kinds::secret_subscription::secrets_of;
 use postern_meta::accept::Offered;
+use postern_meta::object::Object;
+use postern_meta::options::WriteOptions;
 use postern_meta::status::ApiError;
 use postern_registry::actions::secret_subscriptions::watch::{Room, SecretWatcher};
 use postern_registry::registry::values::Recipient;
 
-use super::actions::Sent;
+use super::Server;
 use super::verbs::VerbRequest;
-use super::{Outcome, Server};
 
 /// Begins a subscription.
 ///
 /// # Errors
-/// - 400 for a body that cannot be decoded, and for a dry run
+/// - 400 for a body that is missing or cannot be decoded, and for a dry run
 /// - 401 and 403 for every caller but the agent of this cluster
 /// - 404 when the cluster does not exist
 /// - 422 for invalid or too many Secrets
@@ -26,12 +25,11 @@ use super::{Outcome, Server};
 pub(super) async fn serve(
     server: &Server,
     request: &VerbRequest,
-    action: &'static Action,
-    body: ReceivedBody,
-) -> Result<Outcome, ApiError> {
+    object: Option<Object>,
+    options: &WriteOptions,
+) -> Result<ObjectResponse, ApiError> {
     let VerbRequest { parsed, permit, account, .. } = request;
     let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
-    let Sent { object, warnings, options } = Sent::of(request, action, &body)?;
     if options.dry_run {
         let message = "a subscription cannot be a dry run: leave dryRun out";
         return Err(ApiError::bad_request(message));
@@ -40,7 +38,7 @@ pub(super) async fn serve(
         ApiError::bad_request("the body is missing: send a SecretSubscription in the body")
     })?;
     let secrets = secrets_of(&object)?;
-    drop((object, body));
+    drop(object);
     let watch_permit = server.flow.acquire_watch(account)?;
     let requester = Requester { account: account.clone(), is_system: false };
     let room = Room { budget: server.flow.responses.clone(), requester };
@@ -49,6 +47,5 @@ pub(super) async fn serve(
     let watcher = SecretWatcher::begin(registry, permit, secrets, room, ending).await?;
     let meter = server.metrics.watch(permit.target());
     let (to, large) = (Recipient::new(registry, permit), request.large_work(server));
-    let response = respond::watch(to, watcher, watch_permit, meter, negotiated, None, large);
-    Ok(Outcome { warnings, ..response.into() })
+    Ok(respond::watch(to, watcher, watch_permit, meter, negotiated, None, large))
 }

@@ -1,9 +1,12 @@
 //! Decides whether a Secret of a connected cluster gets the data of the project secret that its labels name.
 //!
-//! All of these must hold: the project secret exists and is not being deleted; it is in the namespace of the project that
-//! the label names; it offers its data to the instance by name; the instance, its location and its Cluster are those for
-//! which the offer was written or confirmed; the instance is on the Cluster of the agent; the namespace in the cluster has
-//! the uid that it had first. If any of them fails, the answer is the same.
+//! All of these must hold, and the answer is the same whichever fails:
+//!
+//! - The project secret exists and is not being deleted. It is in the namespace of the project that the label names.
+//! - It offers its data to the instance by name.
+//! - The instance, its location and its Cluster are those for which the offer was written or confirmed.
+//! - The instance is on the Cluster of the agent.
+//! - The namespace in the cluster has the uid that it had first.
 
 use std::sync::Arc;
 
