@@ -39,7 +39,7 @@ export function keyOfAgent(cluster: ObjectMeta): OwnedAccessKey {
   const rules = [
     rule(['get', 'patch'], ['clusters', 'clusters/agentconfig', 'clusters/status']),
     rule(['watch'], ['clusters/agentconfig']),
-    rule(['create'], ['clusters/auditevents', 'clusters/endpoint']),
+    rule(['create'], ['clusters/auditevents', 'clusters/endpoint', 'clusters/secretsubscriptions']),
     rule(['connect'], ['clusters/tunnel']),
   ];
   return { metadata: metadataOf(cluster), spec: { displayName: `The agent of the cluster ${name}`, subject: `agent:${name}`, scope: { rules } } };

@@ -1195,6 +1195,19 @@ export interface components {
             /** @description The user's name; never empty in a valid request. */
             user?: string;
         };
+        /** @description An instance, and where it is. */
+        "sh.platform.management.v1.InstanceLocation": {
+            /** @description The name of its Cluster. */
+            cluster?: string;
+            /** @description The uid of its Cluster. */
+            clusterUid?: string;
+            /** @description Its namespace in the connected cluster. */
+            namespace?: string;
+            /** @description The uid of the instance. */
+            uid?: string;
+            /** @description The name of the virtual cluster in this namespace; empty for a space. */
+            virtualCluster?: string;
+        };
         /** @description The state of an instance, and the caller's permissions on it. */
         "sh.platform.management.v1.InstanceStatus": {
             /** @description Whether the caller may change it. Only with `?extended=true`. */
@@ -1262,6 +1275,19 @@ export interface components {
         };
         /** @description The status of a kind that has none: always `{}`. */
         "sh.platform.management.v1.NoStatus": Record<string, never>;
+        /** @description An instance that a secret is offered to, as it was when the offer was written or confirmed. */
+        "sh.platform.management.v1.OfferedInstance": {
+            /** @description `SpaceInstance` or `VirtualClusterInstance`. */
+            kind?: string;
+            /** @description The instance and its location. */
+            location?: components["schemas"]["sh.platform.management.v1.InstanceLocation"];
+            /** @description The name of the instance. */
+            name?: string;
+            /** @description The uid of the namespace in the connected cluster, as the agent reported it first. */
+            namespaceUid?: string;
+            /** @description Another uid of the namespace that the agent reported later: the namespace was created again. The offer is paused. */
+            replacedByNamespaceUid?: string;
+        };
         /** @description OwnedAccessKey is a bearer credential of a user, a team or another subject. */
         "sh.platform.management.v1.OwnedAccessKey": {
             /**
@@ -1541,7 +1567,7 @@ export interface components {
             /** @description The desired state, which clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.ProjectSecretSpec"];
             /** @description The observed state, which the server writes. */
-            status?: components["schemas"]["sh.platform.management.v1.Conditions"];
+            status?: components["schemas"]["sh.platform.management.v1.ProjectSecretStatus"];
         };
         /** @description A list of ProjectSecret. */
         "sh.platform.management.v1.ProjectSecretList": {
@@ -1572,6 +1598,11 @@ export interface components {
             description?: string;
             /** @description Name shown to people. */
             displayName?: string;
+            /**
+             * @description The instances of the project whose Secrets may take the data. By default, there are none. A change requires the verbs
+             *     `get` and `update` on the project secret, and `get` on each instance that is added.
+             */
+            offer?: components["schemas"]["sh.platform.management.v1.SecretOffer"];
             /** @description The user or team that holds every verb on this object. Default: the caller that creates it. */
             owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
             /**
@@ -1581,6 +1612,37 @@ export interface components {
             stringData?: {
                 [key: string]: string;
             };
+        };
+        /** @description The status of a project secret. */
+        "sh.platform.management.v1.ProjectSecretStatus": {
+            /** @description The conditions of the object. */
+            conditions?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Condition"][];
+            /** @description The instances that the secret is offered to. The server keeps it. */
+            offers?: components["schemas"]["sh.platform.management.v1.OfferedInstance"][];
+        };
+        /** @description ProjectSecretUsage lists the Secrets of connected clusters that have the data of a project secret. */
+        "sh.platform.management.v1.ProjectSecretUsage": {
+            /**
+             * @description Version of the schema that this object follows, as `group/version`. The server takes
+             *     the endpoint's when it is absent, and refuses any other.
+             */
+            apiVersion?: string;
+            /**
+             * @description The kind of this object, in CamelCase. If it is absent, the server takes the kind of the endpoint. Cannot be
+             *     changed.
+             */
+            kind?: string;
+            /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
+            metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
+            /**
+             * @description Whether there are other servers on the same store, which may know other Secrets. Each server knows those of the
+             *     agents that are subscribed to it now.
+             */
+            partial?: boolean;
+            /** @description Whether Secrets are missing: at most 1,000 are listed. */
+            truncated?: boolean;
+            /** @description The Secrets, sorted by cluster, virtual cluster, namespace and name. */
+            uses?: components["schemas"]["sh.platform.management.v1.SecretUse"][];
         };
         /** @description The members, clusters and quotas of the project, its owner, and its access rules. */
         "sh.platform.management.v1.ProjectSpec": {
@@ -1790,6 +1852,56 @@ export interface components {
             /** @description The virtual cluster's name, or `*`. */
             virtualCluster: string;
         };
+        /** @description SecretDelivery is the data of a Secret in a connected cluster, or the answer that it gets none. */
+        "sh.platform.management.v1.SecretDelivery": {
+            /**
+             * @description Version of the schema that this object follows, as `group/version`. The server takes
+             *     the endpoint's when it is absent, and refuses any other.
+             */
+            apiVersion?: string;
+            /**
+             * @description The kind of this object, in CamelCase. If it is absent, the server takes the kind of the endpoint. Cannot be
+             *     changed.
+             */
+            kind?: string;
+            /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
+            metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
+            /** @description The desired state, which clients write. */
+            spec?: components["schemas"]["sh.platform.management.v1.SecretDeliverySpec"];
+            /** @description The observed state, which the server writes. */
+            status?: components["schemas"]["sh.platform.management.v1.NoStatus"];
+        };
+        /** @description A Secret of the subscription, with its data or the reason why it has none. */
+        "sh.platform.management.v1.SecretDeliverySpec": {
+            /**
+             * @description All data of the project secret, in standard base64. Absent if `reason` is set, and for a project secret without
+             *     data.
+             */
+            data?: {
+                [key: string]: string;
+            };
+            /** @description The reason for people. */
+            message?: string;
+            /** @description The name of the Secret. */
+            name?: string;
+            /** @description The namespace of the Secret. */
+            namespace?: string;
+            /**
+             * @description What the agent does with the data when the offer ends: `Keep` or `Delete`. Empty is `Keep`. The agent remembers it:
+             *     a delivery with the reason `NotOffered` does not have it.
+             */
+            onEnd?: string;
+            /** @description The project. */
+            project?: string;
+            /** @description The project secret. */
+            projectSecret?: string;
+            /** @description Why the Secret gets no data: `NotOffered` or `Ended`. Empty for a delivery of data. */
+            reason?: string;
+            /** @description The version of the data. Two versions can only be compared for equality. Empty without data. */
+            version?: string;
+            /** @description The virtual cluster that has the Secret. Absent for a Secret of a space. */
+            virtualCluster?: components["schemas"]["sh.platform.management.v1.SubscribedInstance"];
+        };
         /** @description SecretEntries is a secret without its values. */
         "sh.platform.management.v1.SecretEntries": {
             /**
@@ -1852,6 +1964,15 @@ export interface components {
             /** @description The name: a key of the secret's data. */
             name?: string;
         };
+        /** @description The instances that may take the data of a project secret. */
+        "sh.platform.management.v1.SecretOffer": {
+            /** @description What agents do with the data in Secrets when the offer ends for them: `Keep` (the default) or `Delete`. */
+            onEnd?: string;
+            /** @description Names of the project's `SpaceInstance` objects. At most 100. No pattern: a new instance gets nothing by its name alone. */
+            spaces?: string[];
+            /** @description Names of the project's `VirtualClusterInstance` objects. At most 100. */
+            virtualClusters?: string[];
+        };
         /** @description The fields of a secret's spec except `data`. */
         "sh.platform.management.v1.SecretSpecWithoutData": {
             /** @description Access rules: the other users and teams that get verbs on the secret. */
@@ -1860,8 +1981,49 @@ export interface components {
             description?: string;
             /** @description Name shown to people. */
             displayName?: string;
+            /** @description The instances whose Secrets may take the data of a project secret. */
+            offer?: components["schemas"]["sh.platform.management.v1.SecretOffer"];
             /** @description The user or team that holds every verb on the secret. */
             owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
+        };
+        /** @description SecretSubscription lists the Secrets of a connected cluster that take their data from project secrets. */
+        "sh.platform.management.v1.SecretSubscription": {
+            /**
+             * @description Version of the schema that this object follows, as `group/version`. The server takes
+             *     the endpoint's when it is absent, and refuses any other.
+             */
+            apiVersion?: string;
+            /**
+             * @description The kind of this object, in CamelCase. If it is absent, the server takes the kind of the endpoint. Cannot be
+             *     changed.
+             */
+            kind?: string;
+            /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
+            metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
+            /** @description The desired state, which clients write. */
+            spec?: components["schemas"]["sh.platform.management.v1.SecretSubscriptionSpec"];
+            /** @description The observed state, which the server writes. */
+            status?: components["schemas"]["sh.platform.management.v1.NoStatus"];
+        };
+        /** @description All Secrets of the cluster that take their data from project secrets. */
+        "sh.platform.management.v1.SecretSubscriptionSpec": {
+            /** @description The Secrets. At most 10,000, and at most 1,000 of one instance. */
+            secrets?: components["schemas"]["sh.platform.management.v1.SubscribedSecret"][];
+        };
+        /** @description A Secret of a connected cluster. */
+        "sh.platform.management.v1.SecretUse": {
+            /** @description The name of the Cluster. */
+            cluster?: string;
+            /** @description The name of the Secret. */
+            name?: string;
+            /** @description The namespace of the Secret. */
+            namespace?: string;
+            /** @description When this server learned that the Secret has this version. */
+            since?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Time"];
+            /** @description The version of the data that the agent was sent last, or that it said it had. */
+            version?: string;
+            /** @description The virtual cluster that has the Secret. Absent for a Secret of a space. */
+            virtualCluster?: components["schemas"]["sh.platform.management.v1.SubscribedInstance"];
         };
         /** @description Self is the identity of the caller. It is returned and never stored. */
         "sh.platform.management.v1.Self": {
@@ -2016,7 +2178,10 @@ export interface components {
             team?: string;
             /** @description The name of the User. Of a copy, it is the writer of its labels. */
             user?: string;
-            /** @description How the values were sent: Request or Sync. */
+            /**
+             * @description How the values were sent: Request, Sync or Agent. The agent of a connected cluster gets them from a copy that is
+             *     offered to an instance.
+             */
             via?: string;
         };
         /** @description SharedSecretReaders lists the identities that were sent values of a shared secret. */
@@ -2168,6 +2333,33 @@ export interface components {
             kind?: string;
             /** @description The metadata of the list: its version, and the token for the next page. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"];
+        };
+        /** @description A virtual cluster instance. */
+        "sh.platform.management.v1.SubscribedInstance": {
+            /** @description The name of the instance. */
+            name?: string;
+            /** @description The namespace of the instance on the central server: that of its project. */
+            namespace?: string;
+        };
+        /** @description A native Secret, and the project secret that its labels name. */
+        "sh.platform.management.v1.SubscribedSecret": {
+            /** @description The name of the Secret. */
+            name?: string;
+            /** @description The namespace of the Secret: that of the space, or a namespace in the virtual cluster. */
+            namespace?: string;
+            /**
+             * @description The uid of the namespace of the connected cluster that the instance is in. For a Secret in a virtual cluster, this
+             *     is the namespace in which the virtual cluster runs.
+             */
+            namespaceUid?: string;
+            /** @description The label `platform.sh/project` of the Secret. */
+            project?: string;
+            /** @description The label `platform.sh/project-secret-name` of the Secret. */
+            projectSecret?: string;
+            /** @description The version of the data that the Secret has, as the last delivery named it. Empty for a Secret without data. */
+            version?: string;
+            /** @description The virtual cluster that has the Secret. Absent for a Secret of a space. */
+            virtualCluster?: components["schemas"]["sh.platform.management.v1.SubscribedInstance"];
         };
         /** @description Team is a group of users who share permissions and access keys. */
         "sh.platform.management.v1.Team": {

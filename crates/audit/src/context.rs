@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use postern_auth::attributes::Attributes;
 use postern_auth::exec_command::exec_command;
 use postern_auth::identity::Identity;
-use postern_kinds::action::Action;
-use postern_kinds::{Info, ValuesAt, Verb, all};
+use postern_kinds::action::{self, Action};
+use postern_kinds::{AnyKind, Info, ValuesAt, Verb, all};
 use postern_meta::accept::{PatchType, content_type_of_body, patch_type};
 use postern_meta::decode::{self, Format};
 use postern_meta::status::{ApiError, Reason, Status};
@@ -160,6 +160,16 @@ fn changes(target: &ResourceTarget) -> bool {
 /// as confidential.
 fn has_other_bodies(target: &ResourceTarget) -> bool {
     target.action.is_some_and(Action::has_other_bodies)
+}
+
+/// Whether the response to a request can have values of secrets: those of its objects, or those that an action returns.
+fn can_have_values(target: &ResourceTarget) -> bool {
+    let has_values = |kind: &dyn AnyKind| kind.info().values != ValuesAt::Nowhere;
+    let of_action = |action: &Action| match action.response {
+        action::Response::Object(kind) => has_values(kind),
+        action::Response::Same | action::Response::ListOf(_) => false,
+    };
+    has_values(target.kind) || target.action.is_some_and(of_action)
 }
 
 /// Whether the response of a target behind the gateway may contain secrets. Kinds that are confidential here are
@@ -527,8 +537,7 @@ impl AuditContext {
 
     /// Notes whether the response has values of secrets, and of which. It is known at the end: a watch sends them over time.
     fn note_values(&self, annotations: &mut Annotations<'_>) {
-        let has_values = |target: &ResourceTarget| target.kind.info().values != ValuesAt::Nowhere;
-        if !self.target().is_some_and(has_values) || self.credential.is_none() {
+        if !self.target().is_some_and(can_have_values) || self.credential.is_none() {
             return;
         }
         let are_sent = if self.values.are_sent() { "true" } else { "false" };

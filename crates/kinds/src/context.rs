@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bound::BoundGrant;
 use crate::impersonation::Impersonation;
+use crate::instance_location::{InstanceKind, InstanceLocation};
 use crate::named_identities::{NamedIdentities, NobodyNamed};
 use crate::principal::{Lifetime, Owner, Principal, Principals};
 
@@ -119,6 +120,8 @@ pub struct Context<'a> {
     pub named: &'a dyn NamedIdentities,
     /// The uid of an object that other objects name; `None` if there is none.
     pub uid_of_object: &'a dyn Fn(NamedObject<'_>) -> Option<String>,
+    /// The location of an instance in the namespace of the object; `None` if there is none, or if it is being deleted.
+    pub instance: &'a dyn Fn(InstanceKind, &str) -> Option<InstanceLocation>,
     /// The maximum `ttl` of an access key in seconds, which then also is the default; `None` for no
     /// limit.
     pub access_key_max_ttl_seconds: Option<i64>,
@@ -151,7 +154,7 @@ pub struct Context<'a> {
 impl<'a> Context<'a> {
     /// The context of a write by a caller that is neither the server nor a master. The object is
     /// outside of projects, and the caller may read it. There is no maximum `ttl` of access keys,
-    /// no new credential, and no Cluster.
+    /// no new credential, no Cluster, and no instance.
     pub fn of(caller: &'a Caller, now: Timestamp, principals: &'a dyn Principals) -> Self {
         Self {
             caller,
@@ -159,6 +162,7 @@ impl<'a> Context<'a> {
             principals,
             named: &NobodyNamed,
             uid_of_object: &|_| None,
+            instance: &|_, _| None,
             access_key_max_ttl_seconds: None,
             sharing: Sharing::default(),
             caller_key: None,

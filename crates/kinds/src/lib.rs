@@ -20,6 +20,7 @@ mod grants;
 mod identities;
 mod impersonation;
 mod instance;
+mod instance_location;
 pub mod key_attenuation;
 mod key_life;
 mod key_origin;
@@ -49,6 +50,7 @@ pub mod principal;
 pub mod probe;
 pub mod rbac;
 pub mod scope;
+pub mod secret_offer;
 pub mod secret_sync;
 pub mod write_only;
 

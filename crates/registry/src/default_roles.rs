@@ -162,6 +162,8 @@ fn agent_role() -> DefaultRole {
             // For its condition.
             rule(management, &["clusters/status"], &["get", "patch"]),
             rule(management, &["clusters/auditevents"], &["create"]),
+            // Only the agent of the cluster gets deliveries: the server compares the subject of the key.
+            rule(management, &["clusters/secretsubscriptions"], &["create"]),
             rule(management, &["clusters/tunnel"], &["connect"]),
         ]),
         groups: &[],

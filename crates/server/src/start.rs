@@ -674,6 +674,7 @@ fn spawn_supervised(
     controller("quota-events", |registry| controllers::events::run_quotas(registry).boxed());
     controller("impersonations", |registry| controllers::impersonations::run(registry).boxed());
     controller("phases", |registry| controllers::phases::run(registry).boxed());
+    controller("offers", |registry| controllers::offers::run(registry).boxed());
     controller("signing-keys", |registry| controllers::signing_keys::run(registry).boxed());
     let (follows, flow) = (registry.clone(), server.flow().clone());
     background.spawn(supervise("project-secrets", restarts.clone(), move || {

@@ -6,5 +6,6 @@ mod lists;
 mod many_copies;
 mod migration;
 mod migration_under_load;
+mod offers;
 mod scene;
 mod sync;

@@ -266,7 +266,10 @@ fn key(cluster: &Object) -> Result<Object, CliError> {
     let rules = vec![
         rule(&["get", "patch"], &["clusters", "clusters/agentconfig", "clusters/status"]),
         rule(&["watch"], &["clusters/agentconfig"]),
-        rule(&["create"], &["clusters/auditevents", "clusters/endpoint"]),
+        rule(
+            &["create"],
+            &["clusters/auditevents", "clusters/endpoint", "clusters/secretsubscriptions"],
+        ),
         rule(&[CONNECT], &["clusters/tunnel"]),
     ];
     let spec = owned_access_key::Spec {

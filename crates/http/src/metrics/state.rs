@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use postern_registry::registry::agent_configs::cluster_counts::{ClusterClass, ClusterFigures};
+use postern_registry::registry::secret_uses::SubscriptionCounts;
 use postern_store::Figures;
 
 use super::agents::Agents;
@@ -25,6 +26,8 @@ pub struct StateReadings {
     pub certificate_expires_at: Option<i64>,
     /// The clusters.
     pub clusters: ClusterFigures,
+    /// The subscriptions of agents to project secrets.
+    pub subscriptions: SubscriptionCounts,
     /// How far the clock is from those of the other servers; `None` if it is compared with no other one.
     pub clock_deviation_milliseconds: Option<i64>,
 }
@@ -78,6 +81,21 @@ pub(super) fn write(text: &mut String, readings: &StateReadings, agents: &Agents
         let is_connected = u8::from(agents.is_connected(&cluster.name));
         let _ = writeln!(text, "{name}{{cluster_uid=\"{}\"}} {is_connected}", cluster.uid);
     }
+    subscriptions(text, readings.subscriptions);
+}
+
+fn subscriptions(text: &mut String, counts: SubscriptionCounts) {
+    let SubscriptionCounts { open, secrets, delivered, refused } = counts;
+    let name = "postern_secret_subscriptions";
+    head(text, name, "gauge", "Open subscriptions of agents to project secrets.");
+    let _ = writeln!(text, "{name} {open}");
+    let name = "postern_subscribed_secrets";
+    head(text, name, "gauge", "Secrets of connected clusters with the data of a project secret.");
+    let _ = writeln!(text, "{name} {secrets}");
+    let name = "postern_secret_deliveries_total";
+    head(text, name, "counter", "Deliveries to subscribed Secrets, by whether they had data.");
+    let _ = writeln!(text, "{name}{{result=\"data\"}} {delivered}");
+    let _ = writeln!(text, "{name}{{result=\"not_offered\"}} {refused}");
 }
 
 fn store(text: &mut String, figures: &Figures) {

@@ -88,6 +88,8 @@ pub enum RegistryAction {
     TeamMembers,
     /// The readers of the object, which is a secret.
     Readers,
+    /// Where the data of the object, which is a project secret, is used.
+    SecretUsage,
     /// The clusters that the object, which is a project, may use.
     ProjectClusters,
     /// Move a virtual cluster instance into the object, which is a project.
@@ -126,6 +128,8 @@ pub enum ServerAction {
     AgentConfig,
     /// Write the decisions of the cluster's agent into the audit log.
     ReportAuditEvents,
+    /// Subscribe the cluster's agent to project secrets.
+    SubscribeSecrets,
     /// Open a tunnel to the agent of the cluster.
     Tunnel,
     /// Whether the object, which is a connector, can be used.

@@ -8,6 +8,8 @@ use crate::instance;
 use crate::kubeconfig_ref::KubeconfigRef;
 use crate::prelude::*;
 use crate::probe::Probe;
+use crate::secret_delivery::SecretDelivery;
+use crate::secret_subscription::{self, SecretSubscription};
 
 /// The subject that the access key of a cluster's agent acts as.
 pub fn agent_subject(cluster: &str) -> String {
@@ -32,8 +34,8 @@ pub const ENDPOINT: &str = "Endpoint";
 /// The values of `spec.connection`.
 pub const CONNECTIONS: &[&str] = &["Auto", TUNNEL, ENDPOINT, KUBECONFIG];
 
-/// The actions of a cluster: its status, and the configuration, the audit events, the endpoint and the tunnels of its
-/// agent.
+/// The actions of a cluster: its status, and the configuration, the audit events, the endpoint, the subscriptions to
+/// secrets and the tunnels of its agent.
 const ACTIONS: &[Action] = &[
     Action::GET_STATUS,
     Action::UPDATE_STATUS,
@@ -73,6 +75,15 @@ const ACTIONS: &[Action] = &[
         request: Some(&ClusterEndpoint),
         response: Response::Same,
         description: "Writes where the cluster's agent is reached directly, and nothing else of the Cluster.",
+    },
+    Action {
+        subresource: secret_subscription::SUBRESOURCE,
+        verb: Verb::Create,
+        right: ActionRight::OnSubresource,
+        handler: Handler::Server(ServerAction::SubscribeSecrets),
+        request: Some(&SecretSubscription),
+        response: Response::Object(&SecretDelivery),
+        description: "Subscribes the cluster's agent to project secrets. The response is a watch.",
     },
     Action {
         subresource: "tunnel",

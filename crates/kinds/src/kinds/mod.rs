@@ -29,6 +29,7 @@ pub mod project_clusters;
 pub mod project_members;
 pub mod project_migrate_virtual_cluster_instance;
 pub mod project_secret;
+pub mod project_secret_usage;
 pub mod project_templates;
 pub mod reviews;
 pub mod role;

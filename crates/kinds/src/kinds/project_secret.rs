@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 
 use crate::namespace_names::default_namespace;
 use crate::prelude::*;
+use crate::project_secret_usage::GET_USAGE;
 use crate::secret_data::{self, SecretString};
 use crate::secret_entries::GET_ENTRIES;
 use crate::secret_entry::GET_ENTRY;
+use crate::secret_offer::{self, Offer};
 use crate::secret_sync::{
     self, MIRROR, MIRRORED, SHARED_SECRET_NAME, SHARED_SECRET_NAMESPACE, SYNCED, State,
     is_mirrored, required_right,
@@ -19,7 +21,9 @@ use crate::shared_secret::SharedSecret;
 pub struct ProjectSecret;
 
 /// The fields next to `metadata`.
-pub type Fields = crate::Fields<Spec, ConditionsStatus>;
+pub type Fields = crate::Fields<Spec, Status>;
+
+pub use crate::secret_offer::Status;
 
 /// The secret data, its owner, and its access rules.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -50,11 +54,15 @@ pub struct Spec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub access: Vec<Access>,
+    /// The instances of the project whose Secrets may take the data. By default, there are none. A change requires the verbs
+    /// `get` and `update` on the project secret, and `get` on each instance that is added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offer: Option<Offer>,
 }
 
 impl Kind for ProjectSecret {
     type Spec = Spec;
-    type Status = ConditionsStatus;
+    type Status = Status;
 
     const INFO: Info = Info {
         kind: "ProjectSecret",
@@ -67,6 +75,7 @@ impl Kind for ProjectSecret {
             Action::PATCH_STATUS,
             GET_ENTRIES,
             GET_ENTRY,
+            GET_USAGE,
         ],
         description: "ProjectSecret holds sensitive key/value data of a project.",
         strict_fields: Some(StrictFields::OF_SECRETS),
@@ -109,6 +118,7 @@ impl Kind for ProjectSecret {
         if let Some(data) = data {
             new.fields.spec.data = data;
         }
+        new.fields.status = secret_offer::prepared(offered(new), old.map(offered), ctx);
     }
 
     fn required_rights(write: &Write<'_, Fields>) -> Vec<RequiredRight> {
@@ -120,12 +130,14 @@ impl Kind for ProjectSecret {
         reads
             .into_iter()
             .chain(mirror_rights(new, old.is_none()).filter(|_| is_new_mirror))
+            .chain(secret_offer::required_rights(offered(new), old.map(offered)))
             .collect()
     }
 
     fn validate(write: &Write<'_, Fields>, errors: &mut FieldErrors) -> Result<(), ApiError> {
         let &Write { new, old, ctx } = write;
         secret_sync::validate("spec.data", &state(new), old.map(state).as_ref(), ctx, errors);
+        secret_offer::validate(offered(new), old.map(offered), ctx, errors);
         secret_data::validate_text("spec.stringData", &new.fields.spec.string_data, errors);
         validate_labels(&new.metadata, old.map(|old| &old.metadata), ctx, errors);
         let labels = &new.metadata.labels;
@@ -180,6 +192,12 @@ fn validate_labels(
 fn state(draft: &Draft<Fields>) -> State<'_> {
     let source = ProjectSecret::INFO.data_source(&draft.metadata);
     State { source, data: &draft.fields.spec.data }
+}
+
+/// The offer in a state of the object.
+fn offered(draft: &Draft<Fields>) -> secret_offer::State<'_> {
+    let (spec, status) = (&draft.fields.spec, &draft.fields.status);
+    secret_offer::State { metadata: &draft.metadata, offer: spec.offer.as_ref(), status }
 }
 
 /// The rights that a mirror requires. Callers that may not read the object may be able to read its

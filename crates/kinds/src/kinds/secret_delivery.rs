@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::prelude::*;
+pub use crate::secret_offer::{DELETE, KEEP, ON_END};
 use crate::secret_subscription::{InstanceRef, SubscribedSecret};
 
 /// The reason of a delivery for a Secret that gets no data. The answer is the same whether the project, the project
@@ -18,15 +19,6 @@ pub const ENDED: &str = "Ended";
 
 /// The message of a delivery without data.
 pub const NOT_OFFERED_MESSAGE: &str = "not offered here";
-
-/// The values of `onEnd`: the agent keeps the data of the Secret, or removes it.
-pub const ON_END: &[&str] = &[KEEP, DELETE];
-
-/// The agent keeps the data of a Secret that is no longer offered. This is the default.
-pub const KEEP: &str = "Keep";
-
-/// The agent removes the data of a Secret that is no longer offered.
-pub const DELETE: &str = "Delete";
 
 /// The kind.
 pub struct SecretDelivery;

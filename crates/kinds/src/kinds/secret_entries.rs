@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 
 use crate::prelude::*;
+use crate::secret_offer::Offer;
 use crate::secret_parts::{data_of, decoded, is_text, len_of, part_of};
 
 /// Reads the names and sizes of the entries.
@@ -53,6 +54,9 @@ pub struct SpecWithoutData {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub access: Vec<Access>,
+    /// The instances whose Secrets may take the data of a project secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offer: Option<Offer>,
 }
 
 /// An entry without its value.

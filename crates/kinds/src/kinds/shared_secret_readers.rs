@@ -41,7 +41,8 @@ pub struct Spec {
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.SharedSecretReader")]
 pub struct SecretReader {
-    /// How the values were sent: Request or Sync.
+    /// How the values were sent: Request, Sync or Agent. The agent of a connected cluster gets them from a copy that is
+    /// offered to an instance.
     pub via: String,
     /// The ProjectSecret that got a copy: its namespace and name.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -17,6 +17,8 @@ mod project_lists;
 pub mod refreshes;
 mod reviews;
 pub(crate) mod secret_readers;
+pub mod secret_subscriptions;
+mod secret_usage;
 mod selves;
 pub mod sessions;
 mod team_members;
@@ -90,6 +92,7 @@ pub async fn run(
         RegistryAction::Readers => {
             Box::pin(secret_readers::list(registry, permit)).await.map(other)
         }
+        RegistryAction::SecretUsage => secret_usage::list(registry, permit).await.map(other),
         RegistryAction::ProjectClusters => {
             project_lists::clusters(registry, permit).await.map(other)
         }

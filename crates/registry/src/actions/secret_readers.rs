@@ -37,7 +37,11 @@ pub(crate) async fn list(registry: &Registry, permit: &Permit) -> Result<Encoded
 
 /// A reader with the names that people know it by.
 fn described(registry: &Registry, stored: StoredReader) -> SecretReader {
-    let via = if stored.reader.object.is_empty() { "Request" } else { "Sync" };
+    let via = match (stored.reader.object.is_empty(), stored.reader.access_key.is_empty()) {
+        (true, _) => "Request",
+        (false, true) => "Sync",
+        (false, false) => "Agent",
+    };
     let display_name = display_name_of(registry, &stored.reader);
     let access_key_display_name = display_name_of_key(registry, &stored);
     let StoredReader { reader, first_time, last_time, count } = stored;

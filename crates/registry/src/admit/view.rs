@@ -295,6 +295,10 @@ impl<'a> AdmissionView<'a> {
             let is_served = disabled != Some(&true.into()) && !object.metadata.is_terminating();
             (is_served || matches!(named, NamedObject::Cluster(_))).then_some(object.metadata.uid)
         };
+        let instance = |kind, name: &str| {
+            let namespace = namespace.filter(|_| project.is_some())?;
+            self.cache.location_of_instance(kind, namespace, name).ok().flatten()
+        };
         let writer = if permit.credential().is_server() {
             WriterKind::Server
         } else if permit.identity().is_in(MASTERS_GROUP) {
@@ -307,6 +311,7 @@ impl<'a> AdmissionView<'a> {
             project_of_namespace: project,
             named: &named,
             uid_of_object: &uid_of_object,
+            instance: &instance,
             ..Context::of(&caller, self.now, principals)
         })
     }

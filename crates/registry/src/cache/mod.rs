@@ -7,6 +7,7 @@
 
 mod bound;
 mod history;
+pub(crate) mod locations;
 mod newest;
 mod object;
 mod objects;

@@ -16,6 +16,7 @@ mod objects;
 mod quotas;
 pub(crate) mod readers;
 mod recent_events;
+pub mod secret_uses;
 mod start;
 pub mod values;
 
@@ -34,13 +35,14 @@ use serde_json::Value;
 
 use self::activity::KeyUses;
 use self::agent_configs::AgentConfigs;
-pub(crate) use self::objects::{commit, side_records, sync_writers};
+pub(crate) use self::objects::{commit, side_records, sync_writers, visibility};
 pub use self::objects::{deciding, issued_tokens, observe, read, watch};
-use self::objects::{effects, stage, visibility};
+use self::objects::{effects, stage};
 use self::quotas::project_limits;
 use self::quotas::refused_quotas::RefusedQuotas;
 use self::readers::ReaderNotes;
 use self::recent_events::RecentEvents;
+use self::secret_uses::SecretUses;
 pub use self::start::{first_start, format, namespace_names, shared_authority};
 use crate::admit::{AdmissionView, UserPolicy};
 use crate::cache::{Cache, CachedObject, ResourceCache};
@@ -65,6 +67,7 @@ pub struct Registry {
     agent_configs: AgentConfigs,
     key_uses: KeyUses,
     reader_notes: Arc<ReaderNotes>,
+    secret_uses: Arc<SecretUses>,
     recent_events: RecentEvents,
     refused_quotas: RefusedQuotas,
     /// Held while a create counts objects and adds one. Counts share these locks.
@@ -200,6 +203,7 @@ impl Registry {
             agent_configs: AgentConfigs::default(),
             key_uses: KeyUses::default(),
             reader_notes: Arc::default(),
+            secret_uses: Arc::default(),
             recent_events: RecentEvents::default(),
             refused_quotas: RefusedQuotas::default(),
             count_locks: std::array::from_fn(|_| tokio::sync::Mutex::default()),

@@ -154,6 +154,7 @@ mod objects;
 mod owners;
 mod probes;
 mod readers;
+mod subscriptions;
 mod sync;
 mod tokens;
 mod transactions;

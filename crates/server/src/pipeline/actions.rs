@@ -18,7 +18,7 @@ use postern_registry::registry::EncodedObject;
 use postern_registry::registry::values::Recipient;
 
 use super::verbs::{self, VerbRequest};
-use super::{Outcome, Server, agent_config, audit_events, sessions, tunnel};
+use super::{Outcome, Server, agent_config, audit_events, secret_subscriptions, sessions, tunnel};
 use postern_http::stages::parse::Parsed;
 use postern_http::wire::encode::Negotiated;
 use postern_http::wire::input::ReceivedBody;
@@ -52,6 +52,12 @@ pub(super) async fn serve(
         }
         ServerAction::ReportAuditEvents => {
             Box::pin(report_audit_events(server, request, action, body)).await
+        }
+        ServerAction::SubscribeSecrets => {
+            let Sent { object, warnings, options } = Sent::of(request, action, &body)?;
+            drop(body);
+            let begun = secret_subscriptions::serve(server, request, object, &options);
+            Ok(Outcome { warnings, ..Box::pin(begun).await?.into() })
         }
         ServerAction::Tunnel => Box::pin(tunnel::serve(server, request)).await.map(Outcome::from),
         ServerAction::TestConnector => {

@@ -18,6 +18,7 @@ mod owner_warning;
 mod public;
 mod relay;
 mod response_guard;
+mod secret_subscriptions;
 mod serve;
 mod server;
 mod sessions;

@@ -258,6 +258,7 @@ impl Server {
             keyring_keys: sealed.key_count(),
             certificate_expires_at: self.certificate.expires_at(),
             clusters: self.registry.cluster_figures(),
+            subscriptions: self.registry.secret_uses().counts(),
             clock_deviation_milliseconds: self.registry.servers().clock_deviation_milliseconds(),
         }
     }

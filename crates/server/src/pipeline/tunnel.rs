@@ -7,7 +7,7 @@ use postern_kinds::AnyKind as _;
 use postern_kinds::cluster::Cluster;
 use postern_meta::options::GetOptions;
 use postern_meta::status::ApiError;
-use postern_registry::registry::agent_configs::access::AgentAccess;
+use postern_registry::registry::agent_configs::access::{AgentAccess, AgentPurpose};
 use postern_registry::registry::not_found;
 use postern_tunnel::{AGENT_NAME, CLUSTER_UID, SERVER_NAME, SERVER_VERSION};
 
@@ -33,7 +33,7 @@ pub(super) async fn serve(
     let VerbRequest { parsed, permit, .. } = request;
     GetOptions::parse(parsed.query())?;
     let handshake = websocket::tunnel_handshake(parsed)?;
-    let access = AgentAccess::begin(&server.registry, permit).await?;
+    let access = AgentAccess::begin(&server.registry, permit, AgentPurpose::Tunnels).await?;
     let expected = text(parsed, CLUSTER_UID);
     if !expected.is_empty() && expected != access.cluster_uid() {
         // The agent decides for a cluster of this name that was deleted.

@@ -39,6 +39,21 @@ const ROWS: &[Row] = &[
         limit: "{count}",
         numbers: &[("crates/registry/src/admit/counted.rs", "MAX_COMMON_SECRETS")],
     },
+    Row {
+        name: "instances of each kind in `spec.offer`",
+        limit: "{count}",
+        numbers: &[("crates/kinds/src/secret_offer.rs", "MAX_INSTANCES")],
+    },
+    Row {
+        name: "Secrets of a subscription of an agent",
+        limit: "{count}",
+        numbers: &[("crates/kinds/src/kinds/secret_subscription.rs", "MAX_SECRETS")],
+    },
+    Row {
+        name: "Secrets of one instance in a subscription",
+        limit: "{count}",
+        numbers: &[("crates/kinds/src/kinds/secret_subscription.rs", "MAX_OF_INSTANCE")],
+    },
     Row { name: "body", limit: "{bytes}", numbers: &[(INPUT, "MAX_BODY_BYTES")] },
     Row {
         name: "[readers](shared-secrets.md#readers) of one secret that are kept",

@@ -1,5 +1,6 @@
 //! The examples in the reference: each decodes, has no unknown field, and is valid.
 
+use postern_kinds::secret_offer::InstanceLocation;
 use postern_kinds::write_only::WriteOnlyValues;
 use postern_kinds::{AnyKind, Caller, Context, Principal, Principals, all};
 use postern_meta::decode::{Format, decode};
@@ -79,7 +80,13 @@ pub(crate) fn prepare(mut value: Value, old: Option<&Object>) -> Verdict {
         ));
     }
     let caller = Caller { user: Some("ada".to_owned()), team: None, uid: "uid-ada".to_owned() };
+    // Each instance that an example names is on a Cluster.
+    let instance = |_, _: &str| {
+        let cluster_uid = "1".to_owned();
+        Some(InstanceLocation { cluster_uid, ..InstanceLocation::default() })
+    };
     let context = Context {
+        instance: &instance,
         project_of_namespace: Some(PROJECT).filter(|_| object.metadata.namespace.starts_with("p-")),
         ..Context::of(&caller, Timestamp::from_unix_seconds(0), &Known)
     };

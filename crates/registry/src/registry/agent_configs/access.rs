@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use crate::permit::Permit;
 use crate::registry::deciding::StoredMetadata;
+use crate::registry::visibility::permissions_changed;
 use crate::registry::{Registry, not_found};
 
 /// The shortest time between two checks.
@@ -34,8 +35,18 @@ struct StoredSpec {
     connection: String,
 }
 
-/// The permission of an agent to use the tunnels of its own Cluster.
+/// The requests that a permission of an agent is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AgentPurpose {
+    /// The tunnels of the Cluster.
+    Tunnels,
+    /// The subscriptions of the Cluster to project secrets.
+    Secrets,
+}
+
+/// The permission of an agent to use the tunnels of its own Cluster, or to subscribe to secrets.
 pub struct AgentAccess {
+    purpose: AgentPurpose,
     registry: Arc<Registry>,
     permit: Permit,
     cluster_uid: String,
@@ -53,11 +64,16 @@ impl AgentAccess {
     /// # Errors
     /// - 403 for every caller but the agent of this Cluster
     /// - 404 when the Cluster does not exist
-    /// - 409 when `spec.connection` of the Cluster excludes tunnels
-    pub async fn begin(registry: &Arc<Registry>, permit: &Permit) -> Result<Self, ApiError> {
+    /// - 409 for tunnels when `spec.connection` of the Cluster excludes them
+    pub async fn begin(
+        registry: &Arc<Registry>,
+        permit: &Permit,
+        purpose: AgentPurpose,
+    ) -> Result<Self, ApiError> {
         let cache = registry.cache();
         cache.wait_until_current().await?;
         let mut access = Self {
+            purpose,
             registry: registry.clone(),
             permit: permit.clone(),
             cluster_uid: String::new(),
@@ -108,7 +124,21 @@ impl AgentAccess {
         Duration::from_secs(left.unsigned_abs()).min(LONGEST_PAUSE)
     }
 
-    fn check(&mut self) -> Result<(), ApiError> {
+    /// When the key expires, as far as it is known, in seconds since 1970.
+    pub(crate) fn key_ends_at(&self) -> Option<i64> {
+        self.key_ends_at
+    }
+
+    /// The permit of the agent, as it was checked last.
+    pub(crate) fn permit(&self) -> &Permit {
+        &self.permit
+    }
+
+    /// Checks that the agent has the permission now.
+    ///
+    /// # Errors
+    /// As for [`AgentAccess::begin`]; 401 if the key is no longer valid; 503 while the store does not answer.
+    pub(crate) fn check(&mut self) -> Result<(), ApiError> {
         let (cache, now) = (self.registry.cache(), self.registry.source().now());
         let current = self.permit.credential().current(cache, &cache.policy(), now)?;
         if let Some(current) = current {
@@ -117,8 +147,14 @@ impl AgentAccess {
             }
             self.key_ends_at = current.key.ends_at();
         }
-        if let Some(renewed) = self.permit.renewed(cache, self.registry.source())? {
-            self.permit = renewed;
+        match self.permit.renewed(cache, self.registry.source()) {
+            Ok(None) => {}
+            Ok(Some(renewed)) => self.permit = renewed,
+            // An agent that has lost the permission is not told that the Cluster does not exist.
+            Err(error) if self.purpose == AgentPurpose::Secrets && error.code() != 401 => {
+                return Err(permissions_changed());
+            }
+            Err(error) => return Err(error),
         }
         self.check_agent()?;
         let name = self.permit.name();
@@ -129,7 +165,7 @@ impl AgentAccess {
         } else if self.cluster_uid != stored.metadata.uid {
             return Err(not_found(&Cluster, name));
         }
-        if stored.spec.connection == ENDPOINT {
+        if self.purpose == AgentPurpose::Tunnels && stored.spec.connection == ENDPOINT {
             let message = "the cluster is reached at the endpoint of its agent (spec.connection is Endpoint): it \
                            takes no tunnels";
             return Err(ApiError::new(409, Reason::Conflict, message));
@@ -146,8 +182,12 @@ impl AgentAccess {
         if bearer.name == subject && !is_principal && !credential.is_acting() {
             return Ok(());
         }
+        let what = match self.purpose {
+            AgentPurpose::Tunnels => "open a tunnel",
+            AgentPurpose::Secrets => "subscribe to secrets",
+        };
         let why = format!(
-            "only the agent of the cluster can open a tunnel: use an access key with the subject {subject}"
+            "only the agent of the cluster can {what}: use an access key with the subject {subject}"
         );
         Err(ApiError::forbidden(Cluster.info().group_resource(), cluster, why))
     }

@@ -18,6 +18,6 @@ mod rules;
 pub(crate) mod side_records;
 pub(in crate::registry) mod stage;
 pub(crate) mod sync_writers;
-pub(in crate::registry) mod visibility;
+pub(crate) mod visibility;
 pub mod watch;
 mod write_only_callers;

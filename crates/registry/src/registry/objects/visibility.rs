@@ -173,6 +173,6 @@ pub(super) fn sees_all(permit: &Permit) -> bool {
 }
 
 /// The 410 of a watch after a change of the objects that its caller may see.
-pub(in crate::registry) fn permissions_changed() -> ApiError {
+pub(crate) fn permissions_changed() -> ApiError {
     ApiError::expired("the permissions of the caller have changed: list again")
 }

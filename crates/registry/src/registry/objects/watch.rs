@@ -258,7 +258,7 @@ impl Registry {
         }
     }
 
-    pub(in crate::registry) fn timeout_of(&self, options: &ListOptions) -> Duration {
+    pub(crate) fn timeout_of(&self, options: &ListOptions) -> Duration {
         let seconds = options.timeout_seconds.filter(|seconds| *seconds > 0).unwrap_or_else(|| {
             // Random, so that watches that started together do not end together.
             SHORTEST_DEFAULT_TIMEOUT_SECONDS
@@ -269,7 +269,7 @@ impl Registry {
 }
 
 /// A random number below `bound`.
-pub(in crate::registry) fn random_below(source: &dyn Source, bound: u64) -> u64 {
+pub(crate) fn random_below(source: &dyn Source, bound: u64) -> u64 {
     let mut random = [0; 8];
     source.fill(&mut random);
     u64::from_le_bytes(random) % bound.max(1)

@@ -80,6 +80,11 @@ impl<'a> Reader<'a> {
         Self { object: Cow::Borrowed(object), ..Self::of_identity(writer) }
     }
 
+    /// The agent of a cluster, which was sent the data of a copy with this namespace and name.
+    pub(crate) fn of_agent(credential: &'a Credential, object: &'a str) -> Self {
+        Self { object: Cow::Borrowed(object), ..Self::of_request(credential) }
+    }
+
     fn of_identity(identity: &'a Identity) -> Self {
         let (user, team) = (identity.user.as_deref(), identity.team.as_deref());
         let is_principal = user.is_some() || team.is_some();
