@@ -20,6 +20,7 @@ pub mod operations;
 pub mod permit;
 pub mod registry;
 pub mod secret_record;
+pub mod secret_subscriptions;
 pub mod servers;
 pub mod signing_keys;
 pub mod storage_key;

@@ -703,11 +703,11 @@ async fn watch_queue(flow: Arc<Flow>) {
 
 #[cfg(test)]
 mod answer_order;
-#[cfg(test)]
-mod kept_connection;
 
 #[cfg(test)]
 mod tests {
+    mod kept_connection;
+
     use postern_store::hostile::{Faults, Remote};
     use postern_store::seal::Keyring;
 

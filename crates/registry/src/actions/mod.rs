@@ -17,7 +17,6 @@ mod project_lists;
 pub mod refreshes;
 mod reviews;
 pub(crate) mod secret_readers;
-pub mod secret_subscriptions;
 mod secret_usage;
 mod selves;
 pub mod sessions;

@@ -45,6 +45,7 @@ const USES: &[(&str, usize, &str)] = &[
     ("registry/src/controllers/events.rs", 1, "expired Events"),
     ("registry/src/controllers/garbage/collect.rs", 1, "the garbage collector"),
     ("registry/src/controllers/namespaces.rs", 3, "the content of a terminating namespace"),
+    ("registry/src/controllers/offers.rs", 1, "the condition of offers"),
     ("registry/src/controllers/phases.rs", 1, "the phases of clusters and instances"),
     ("registry/src/controllers/probes.rs", 1, "the results of probes"),
     ("registry/src/controllers/project_secrets/copy.rs", 2, "secret sync"),
@@ -60,6 +61,11 @@ const USES: &[(&str, usize, &str)] = &[
         "expired access keys, keys without an owner or maker, and login links of disabled users",
     ),
     ("registry/src/operations/delete.rs", 1, "corrupt objects that the server creates again"),
+    (
+        "registry/src/secret_subscriptions/offers.rs",
+        1,
+        "the uid of a namespace that a secret is offered to",
+    ),
     ("server/src/admin/reset_key.rs", 5, "the administrator of the machine"),
 ];
 

@@ -8,8 +8,8 @@ use postern_meta::accept::Offered;
 use postern_meta::object::Object;
 use postern_meta::options::WriteOptions;
 use postern_meta::status::ApiError;
-use postern_registry::actions::secret_subscriptions::watch::{Room, SecretWatcher};
 use postern_registry::registry::values::Recipient;
+use postern_registry::secret_subscriptions::watch::{Room, SecretWatcher};
 
 use super::Server;
 use super::verbs::VerbRequest;

@@ -17,11 +17,11 @@ use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::{MANAGEMENT_V1, SecretText};
 
 use super::*;
-use crate::actions::secret_subscriptions::watch::{Room, SecretWatcher};
 use crate::controllers;
 use crate::permit::ResourceTarget;
 use crate::registry::secret_uses::SubscriptionCounts;
 use crate::registry::watch::Deliveries as _;
+use crate::secret_subscriptions::watch::{Room, SecretWatcher};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -409,8 +409,10 @@ async fn what_cannot_be_read_ends_nothing() {
     for object in [WEB, DB] {
         let stored = server.stored(&object.key()).await;
         server.corrupt(object).await;
+        let mut later = subscribe(&server, digest, vec![wish()]).await;
         for _ in 0..3 {
             assert!(next(&mut watcher).await.unwrap().is_empty(), "the Secret keeps its data");
+            assert!(next(&mut later).await.unwrap().is_empty(), "also of a new subscription");
         }
         server.put(object.key(), stored).await;
     }

@@ -15,6 +15,7 @@ use postern_kinds::project::namespace_of;
 use postern_kinds::project_secret::ProjectSecret;
 use postern_kinds::secret_offer::{InstanceKind, InstanceLocation, OfferedInstance, Status};
 use postern_kinds::secret_subscription::SubscribedSecret;
+use postern_kinds::space_instance::SpaceInstance;
 use postern_kinds::{AnyKind as _, Verb};
 use postern_meta::names::{dns1123_label, dns1123_subdomain};
 use postern_meta::object::Object;
@@ -100,7 +101,14 @@ pub(super) fn answer(
     let stored = StoredOffer::of(&secret)?;
     let Some(offer) = stored.offer() else { return none };
     let ended = || Ok(Answer::NotOffered(Some(offer.on_end.clone())));
-    let Some((kind, instance)) = instance_of(view, wanted, namespace) else { return ended() };
+    let Some((kind, instance)) = instance_of(view, wanted, namespace) else {
+        // A corrupt space may be the one with the namespace of the Secret.
+        let spaces = view.cache.of(SpaceInstance.info());
+        for name in offer.names(InstanceKind::Space) {
+            spaces.get(&storage_key::object(SpaceInstance.info(), Some(namespace), name))?;
+        }
+        return ended();
+    };
     if !offer.has(kind, &instance) {
         return ended();
     }

@@ -29,9 +29,9 @@ use postern_telemetry::log_limited;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::delivery;
 use super::offers::{self, Answer, Offered, Report, View};
 use super::spaces::Spaces;
-use crate::actions::secret_subscriptions::delivery;
 use crate::cache::Next;
 use crate::permit::Permit;
 use crate::registry::Registry;
