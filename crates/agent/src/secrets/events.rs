@@ -15,6 +15,9 @@ const REPEAT_INTERVAL: Duration = Duration::from_mins(30);
 /// The most Events of all Secrets in one minute.
 const MAX_PER_MINUTE: u32 = 300;
 
+/// The most of them of one namespace. One tenant must not silence the Events of others.
+const MAX_OF_NAMESPACE: u32 = 30;
+
 /// The most Events that are remembered, so that they are not repeated.
 const MAX_REMEMBERED: usize = 20_000;
 
@@ -50,20 +53,31 @@ struct Recent {
     written: HashMap<EventKey, Instant>,
     minute: Option<Instant>,
     in_minute: u32,
+    of_namespace: HashMap<String, u32>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct EventKey {
     id: SecretId,
+    /// A Secret that is created again has Events of its own.
+    uid: String,
     reason: &'static str,
     message: &'static str,
 }
 
 impl RecentEvents {
     /// Whether an Event may be written now. If so, it counts as written.
-    pub(super) fn admit(&self, id: &SecretId, notice: Notice, now: Instant) -> Admission {
-        let mut recent = self.0.lock();
-        let key = EventKey { id: id.clone(), reason: notice.reason, message: notice.message };
+    pub(super) fn admit(
+        &self,
+        id: &SecretId,
+        uid: &str,
+        notice: Notice,
+        now: Instant,
+    ) -> Admission {
+        let mut guard = self.0.lock();
+        let recent = &mut *guard;
+        let Notice { reason, message } = notice;
+        let key = EventKey { id: id.clone(), uid: uid.to_owned(), reason, message };
         let is_recent = |at: &Instant| now.duration_since(*at) < REPEAT_INTERVAL;
         if recent.written.get(&key).is_some_and(is_recent) {
             return Admission::Repeated;
@@ -73,11 +87,15 @@ impl RecentEvents {
         }
         if recent.minute.is_none_or(|at| now.duration_since(at) >= Duration::from_mins(1)) {
             (recent.minute, recent.in_minute) = (Some(now), 0);
+            recent.of_namespace.clear();
         }
-        if recent.in_minute >= MAX_PER_MINUTE || recent.written.len() >= MAX_REMEMBERED {
+        let of_namespace = recent.of_namespace.get(&id.namespace).copied().unwrap_or_default();
+        let is_over = recent.in_minute >= MAX_PER_MINUTE || of_namespace >= MAX_OF_NAMESPACE;
+        if is_over || recent.written.len() >= MAX_REMEMBERED {
             return Admission::LeftOut;
         }
         recent.in_minute += 1;
+        recent.of_namespace.insert(id.namespace.clone(), of_namespace + 1);
         recent.written.insert(key, now);
         Admission::Admitted
     }
@@ -118,14 +136,16 @@ mod tests {
         let notice = |reason| Notice { reason, message: "m" };
         let id = |index: u32| SecretId {
             place: Place::Cluster,
-            namespace: "ns".to_owned(),
+            namespace: format!("ns{}", index / MAX_OF_NAMESPACE),
             name: format!("s{index}"),
         };
-        let admit = |index, reason| recent.admit(&id(index), notice(reason), Instant::now());
+        let admit = |index, reason| recent.admit(&id(index), "u", notice(reason), Instant::now());
         assert_eq!(admit(0, "A"), Admission::Admitted);
         assert_eq!(admit(0, "A"), Admission::Repeated);
         assert_eq!(admit(0, "B"), Admission::Admitted);
-        for index in 2..MAX_PER_MINUTE {
+        let of_new = recent.admit(&id(0), "v", notice("A"), Instant::now());
+        assert_eq!(of_new, Admission::Admitted, "it was created again");
+        for index in 3..MAX_PER_MINUTE {
             assert_eq!(admit(index, "A"), Admission::Admitted);
         }
         assert_eq!(admit(MAX_PER_MINUTE, "A"), Admission::LeftOut);

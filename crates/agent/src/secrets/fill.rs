@@ -138,7 +138,7 @@ pub(super) fn plan(secret: &NativeSecret, delivery: &Delivery, now: &str) -> Pla
         return Plan::Leave;
     }
     if !delivery.is_offered() {
-        return ended(secret);
+        return ended(secret, delivery);
     }
     if is_foreign(&secret.r#type) {
         return Plan::Refuse(Refusal::ForeignType);
@@ -166,12 +166,15 @@ pub(super) fn plan(secret: &NativeSecret, delivery: &Delivery, now: &str) -> Pla
     })
 }
 
-/// The plan for a Secret that is not offered.
-fn ended(secret: &NativeSecret) -> Plan {
+/// The plan for a Secret that is not offered. The last write of an offer can change what happens at its end. A central server
+/// that no longer knows the offer does not say it.
+fn ended(secret: &NativeSecret, delivery: &Delivery) -> Plan {
     if !secret.metadata.is_filled() {
         return Plan::Refuse(Refusal::NotOffered);
     }
-    if !is_delete(secret.metadata.on_end()) || is_foreign(&secret.r#type) {
+    let is_said = !delivery.on_end.is_empty();
+    let on_end = if is_said { delivery.on_end.as_str() } else { secret.metadata.on_end() };
+    if !is_delete(on_end) || is_foreign(&secret.r#type) {
         return Plan::Refuse(Refusal::Ended);
     }
     if secret.immutable == Some(true) {

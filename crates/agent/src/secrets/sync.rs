@@ -379,7 +379,7 @@ impl SecretSync {
 
     /// Writes an Event about a Secret, unless it was written shortly before.
     async fn notify_at(&self, server: &Server, id: &SecretId, uid: &str, notice: Notice) {
-        match self.recent.admit(id, notice, Instant::now()) {
+        match self.recent.admit(id, uid, notice, Instant::now()) {
             Admission::Admitted => {}
             Admission::Repeated => return,
             Admission::LeftOut => return self.counts().note_event_left_out(),

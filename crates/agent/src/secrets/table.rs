@@ -18,6 +18,12 @@ use super::tracked::{KnownData, Step, Tracked, Verification, Wish};
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
+/// The most bytes of the wishes in one request. The central server accepts bodies of 3 MiB.
+const MAX_WISHES_BYTES: usize = 2_500_000;
+
+/// The bytes of a wish in JSON without its texts.
+const WISH_BYTES: usize = 192;
+
 /// The shortest time between two steps for one Secret that its writer causes.
 const PACE: Duration = Duration::from_secs(10);
 
@@ -235,16 +241,26 @@ impl Table {
         inner.revision
     }
 
-    /// The wishes. Secrets in namespaces without a known uid are left out.
+    /// The wishes. Secrets in namespaces without a known uid are left out. If one request has no room for all of them, each
+    /// instance has those of its oldest Secrets: no instance takes the room of others.
     pub(super) fn wishes(&self) -> Wishes {
         let inner = self.inner.lock();
-        let mut secrets = Vec::new();
+        let mut ranked = Vec::new();
         for instance in inner.instances.values() {
             let Some(uid) = &instance.namespace_uid else { continue };
-            let wished = instance.secrets.iter().filter(|(_, tracked)| tracked.is_wished());
-            secrets.extend(wished.map(|(id, tracked)| tracked.wish(id, uid)));
+            let mut wished: Vec<_> =
+                instance.secrets.iter().filter(|(_, tracked)| tracked.is_wished()).collect();
+            wished.sort_by_cached_key(|(id, tracked)| tracked.age(id));
+            let by_age = wished.into_iter().map(|(id, tracked)| tracked.wish(id, uid));
+            ranked.extend(by_age.enumerate());
         }
-        Wishes { secrets, revision: inner.revision }
+        ranked.sort_by_key(|(rank, _)| *rank);
+        let mut room = MAX_WISHES_BYTES;
+        let fitting = ranked.into_iter().map_while(|(_, wish)| {
+            room = room.checked_sub(bytes_of(&wish))?;
+            Some(wish)
+        });
+        Wishes { secrets: fitting.collect(), revision: inner.revision }
     }
 
     /// Begins a delivery to a Secret, if its labels still name this source. Earlier deliveries to it count no more.
@@ -366,18 +382,48 @@ impl Inner {
             self.revision += 1;
             return (true, None);
         }
+        let own = instance.secrets.len();
+        // One instance must not take the room of others.
+        let largest = self.instances.values_mut().max_by_key(|one| one.secrets.len());
+        if let Some(largest) = largest.filter(|one| one.secrets.len() > own + 1) {
+            largest.is_over = true;
+            let left_out = largest.remove_youngest();
+            self.instances.entry(id.instance()).or_default().secrets.insert(id, tracked);
+            self.revision += 1;
+            return (true, left_out);
+        }
+        let instance = self.instances.entry(id.instance()).or_default();
         instance.is_over = true;
-        let youngest = instance.secrets.iter().max_by_key(|(id, one)| one.age(id));
-        let youngest = youngest.filter(|(other, one)| tracked.age(&id) < one.age(other));
-        let Some(youngest) = youngest.map(|(id, _)| id.clone()) else {
+        let youngest = instance.youngest();
+        if youngest.is_none_or(|(other, one)| tracked.age(&id) >= one.age(other)) {
             return (false, Some(LeftOut { id, uid: tracked.metadata.uid }));
-        };
-        let removed = instance.secrets.remove(&youngest);
+        }
+        let left_out = instance.remove_youngest();
         instance.secrets.insert(id, tracked);
         self.revision += 1;
-        let left_out = removed.map(|one| LeftOut { id: youngest, uid: one.metadata.uid });
         (true, left_out)
     }
+}
+
+impl Instance {
+    fn youngest(&self) -> Option<(&SecretId, &Tracked)> {
+        self.secrets.iter().max_by_key(|(id, one)| one.age(id))
+    }
+
+    fn remove_youngest(&mut self) -> Option<LeftOut> {
+        let id = self.youngest()?.0.clone();
+        let uid = self.secrets.remove(&id)?.metadata.uid;
+        Some(LeftOut { id, uid })
+    }
+}
+
+/// The most bytes of a wish in JSON. Names and labels have no character that JSON escapes.
+fn bytes_of(wish: &Wish) -> usize {
+    let Wish { namespace, namespace_uid, name, virtual_cluster, project, project_secret, version } =
+        wish;
+    let texts = [namespace, namespace_uid, name, project, project_secret, version];
+    let instance = virtual_cluster.iter().map(|one| one.namespace.len() + one.name.len());
+    WISH_BYTES + texts.map(String::len).iter().sum::<usize>() + instance.sum::<usize>()
 }
 
 #[cfg(test)]
@@ -426,6 +472,36 @@ mod tests {
         let relists = table.relists();
         table.remove(&id("s0001"));
         assert!(relists.has_changed().unwrap());
+    }
+
+    /// One request has no room for all wishes, and the table for no more Secrets.
+    #[tokio::test]
+    async fn no_instance_takes_the_room_of_others() {
+        let table = Table::new();
+        let note = |namespace: &str, index: usize, created: &str| {
+            let name = format!("{index:0>253}");
+            let id = SecretId { namespace: namespace.to_owned(), ..id(&name) };
+            let label = "l".repeat(63);
+            let source = Source { project: label.clone(), project_secret: label };
+            let left_out = table.note(id, metadata(&name, 1, created), source);
+            table
+                .set_namespace_uid(&InstanceKey::Space(namespace.to_owned()), Some("u".repeat(36)));
+            left_out.map(|one| one.id.namespace)
+        };
+        for instance in 0..MAX_SECRETS / MAX_OF_INSTANCE {
+            for index in 0..MAX_OF_INSTANCE {
+                assert_eq!(note(&format!("n{instance}"), index, "2026-01-01"), None);
+            }
+        }
+        assert!(note("late", 0, "2026-01-02").is_some_and(|of| of.starts_with('n')));
+        let wishes = table.wishes().secrets;
+        assert!(wishes.iter().any(|wish| wish.namespace == "late"));
+        assert!(wishes.len() < MAX_SECRETS);
+        let of_first = wishes.iter().filter(|wish| wish.namespace == "n0").count();
+        let of_last = wishes.iter().filter(|wish| wish.namespace == "n9").count();
+        assert!(of_first.abs_diff(of_last) <= 1, "{of_first} {of_last}");
+        let body = serde_json::to_vec(&wishes).unwrap();
+        assert!((2_000_000..=MAX_WISHES_BYTES).contains(&body.len()), "{}", body.len());
     }
 
     #[tokio::test(start_paused = true)]

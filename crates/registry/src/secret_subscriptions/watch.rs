@@ -15,7 +15,7 @@ use postern_kinds::AnyKind;
 use postern_kinds::project_secret::ProjectSecret;
 use postern_kinds::project_secret_usage::SecretUse;
 use postern_kinds::secret_delivery::{
-    ENDED, NOT_OFFERED, NOT_OFFERED_MESSAGE, SecretDelivery, Spec,
+    ENDED, KEEP, NOT_OFFERED, NOT_OFFERED_MESSAGE, SecretDelivery, Spec,
 };
 use postern_kinds::secret_subscription::SubscribedSecret;
 use postern_kinds::space_instance::SpaceInstance;
@@ -320,7 +320,15 @@ impl SecretWatcher {
                     {
                         break;
                     }
-                    self.offered(number, offered)?
+                    match self.offered(number, offered) {
+                        Ok(delivery) => delivery,
+                        Err(error) => {
+                            let inner = error.inner().unwrap_or_default();
+                            log_limited!(warn, inner, "a subscribed secret has no answer: {error}");
+                            self.retry(number);
+                            continue;
+                        }
+                    }
                 }
             };
             self.pending.remove(&number);
@@ -400,7 +408,10 @@ impl SecretWatcher {
         let (reason, on_end) = match &target.answered {
             Answered::Refused => return Ok(None),
             Answered::Nothing => (NOT_OFFERED, String::new()),
-            Answered::Offered { on_end: last, .. } => (ENDED, on_end.unwrap_or(last.clone())),
+            Answered::Offered { on_end: last, .. } => {
+                let on_end = on_end.unwrap_or_else(|| last.clone());
+                (ENDED, if on_end.is_empty() { KEEP.to_owned() } else { on_end })
+            }
         };
         let spec = Spec {
             on_end,

@@ -393,6 +393,11 @@ const ROWS: &[Row] = &[
         numbers: &[("crates/agent/src/secrets/events.rs", "MAX_PER_MINUTE")],
     },
     Row {
+        name: "Events about Secrets of one namespace in a minute",
+        limit: "{count}",
+        numbers: &[("crates/agent/src/secrets/events.rs", "MAX_OF_NAMESPACE")],
+    },
+    Row {
         name: "idle tunnels of an agent to each server",
         limit: "{count} to {count}",
         numbers: &[

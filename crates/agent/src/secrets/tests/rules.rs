@@ -194,6 +194,10 @@ fn at_the_end_of_the_offer_data_stays_unless_the_offer_said_delete() {
             assert_eq!(patch["metadata"]["annotations"], annotations, "{what}");
         }
     }
+    // The write that withdraws the offer can also change what happens then.
+    let said = |on_end: &str| Delivery { on_end: on_end.to_owned(), ..not_offered() };
+    assert_eq!(planned(&filled(&json!({})), &said(DELETE)).0, "remove");
+    assert_eq!(planned(&filled(&json!({ "annotations": deletes })), &said("Keep")).0, "Ended");
 }
 
 #[test]

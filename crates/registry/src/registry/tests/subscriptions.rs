@@ -174,11 +174,7 @@ fn not_offered() -> Value {
 }
 
 fn ended(on_end: &str) -> Value {
-    let mut ended = json!({ "reason": "Ended", "message": "not offered here" });
-    if !on_end.is_empty() {
-        ended["onEnd"] = on_end.into();
-    }
-    ended
+    json!({ "reason": "Ended", "message": "not offered here", "onEnd": on_end })
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,7 +299,7 @@ async fn an_offer_is_for_the_instance_that_its_writer_saw_until_it_is_confirmed(
 
     // A deleted instance, and another one of the same name at the same place.
     server.delete(WEB).await;
-    assert_eq!(refusal(only(&mut watcher).await), ended(""));
+    assert_eq!(refusal(only(&mut watcher).await), ended("Keep"));
     assert_eq!(condition().await, "False");
     server.make(WEB, space("c", "web-ns")).await;
     let touch = |object: &mut Value| object["spec"]["description"] = "other".into();
@@ -319,7 +315,7 @@ async fn an_offer_is_for_the_instance_that_its_writer_saw_until_it_is_confirmed(
         move |object: &mut Value| object["spec"]["clusterRef"]["namespace"] = namespace.into()
     };
     server.change(WEB, to("moved-ns")).await;
-    assert_eq!(refusal(only(&mut watcher).await), ended(""));
+    assert_eq!(refusal(only(&mut watcher).await), ended("Keep"));
     let there = SubscribedSecret { namespace: "moved-ns".to_owned(), ..wish() };
     let mut elsewhere = subscribe(&server, digest, vec![there]).await;
     assert_eq!(refusal(only(&mut elsewhere).await), not_offered());
@@ -330,7 +326,7 @@ async fn an_offer_is_for_the_instance_that_its_writer_saw_until_it_is_confirmed(
     let recreated = SubscribedSecret { namespace_uid: "n2".to_owned(), ..wish() };
     let mut recreated = subscribe(&server, digest, vec![recreated]).await;
     assert_eq!(refusal(only(&mut recreated).await), not_offered());
-    assert_eq!(refusal(only(&mut watcher).await), ended(""), "the first namespace is gone");
+    assert_eq!(refusal(only(&mut watcher).await), ended("Keep"), "the first namespace is gone");
     assert_eq!(condition().await, "False");
     drop(watcher);
     confirm("2").await;
