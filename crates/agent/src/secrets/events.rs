@@ -15,7 +15,7 @@ const REPEAT_INTERVAL: Duration = Duration::from_mins(30);
 /// The most Events of all Secrets in one minute.
 const MAX_PER_MINUTE: u32 = 300;
 
-/// The most of them of one namespace. One tenant must not silence the Events of others.
+/// The most Events of one namespace in one minute: one tenant must not use up the Events of others.
 const MAX_OF_NAMESPACE: u32 = 30;
 
 /// The most Events that are remembered, so that they are not repeated.

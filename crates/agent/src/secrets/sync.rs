@@ -148,7 +148,7 @@ impl SecretSync {
         }
     }
 
-    /// The API server of a place; `None` if it is known no more.
+    /// The API server of a place; `None` if it is no longer known.
     fn server(&self, place: &Place) -> Option<Server> {
         match place {
             Place::Cluster => Some(Server::Cluster),

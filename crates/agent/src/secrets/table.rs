@@ -263,7 +263,7 @@ impl Table {
         Wishes { secrets: fitting.collect(), revision: inner.revision }
     }
 
-    /// Begins a delivery to a Secret, if its labels still name this source. Earlier deliveries to it count no more.
+    /// Begins a delivery to a Secret, if its labels still name this source. Earlier deliveries to it no longer count.
     pub(super) fn begin(&self, id: &SecretId, source: &Source) -> Option<Found> {
         let mut guard = self.inner.lock();
         let inner = &mut *guard;
@@ -474,7 +474,7 @@ mod tests {
         assert!(relists.has_changed().unwrap());
     }
 
-    /// One request has no room for all wishes, and the table for no more Secrets.
+    /// Neither the request nor the table has room for all Secrets.
     #[tokio::test]
     async fn no_instance_takes_the_room_of_others() {
         let table = Table::new();
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_older_delivery_counts_no_more() {
+    async fn an_older_delivery_no_longer_counts() {
         let table = Table::new();
         table.note(id("a"), metadata("a", 1, ""), source());
         let older = table.begin(&id("a"), &source()).unwrap().number;

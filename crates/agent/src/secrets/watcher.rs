@@ -199,7 +199,7 @@ async fn read(sync: Arc<SecretSync>, lists: Arc<Semaphore>, scope: Scope) {
 fn pause_after(sync: &SecretSync, scope: &Scope, why: &ApiFailure, failures: u32) -> Duration {
     let is_forbidden = why.is(StatusCode::FORBIDDEN);
     if let (Scope::Namespace(namespace), true) = (scope, is_forbidden) {
-        // Its administrator has not bound the role, or binds it no more. That is no failure.
+        // Its administrator has not bound the role, or has removed the binding. That is no failure.
         sync.table.retain(&Place::Cluster, Some(namespace), &BTreeSet::new());
         tracing::debug!(namespace, "the agent may not read Secrets here");
         return PERMISSION_PAUSE;
@@ -226,7 +226,7 @@ fn jittered(sync: &SecretSync, pause: Duration) -> Duration {
 
 /// Lists the Secrets of a scope, and returns the version of the list.
 async fn list(sync: &SecretSync, scope: &Scope) -> Result<String, ApiFailure> {
-    let gone = || ApiFailure::Silent("it is known no more".to_owned());
+    let gone = || ApiFailure::Silent("it is no longer known".to_owned());
     let server = match scope {
         Scope::Cluster | Scope::Namespace(_) => Server::Cluster,
         Scope::VirtualCluster(instance) => {
